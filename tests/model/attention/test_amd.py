@@ -21,12 +21,12 @@ PART = replace(CUDA, queries=CUDA.sequence_length // 2)
 def amd(monkeypatch: pytest.MonkeyPatch):
     """As on a machine with AMD GPUs and every package, where PyTorch's own kernels take everything."""
 
-    def of(architecture: str) -> None:
+    def set_architecture(architecture: str) -> None:
         stand_in(monkeypatch, architecture)
-        monkeypatch.setattr(_reasons, "package", lambda *given: [])
-        monkeypatch.setattr(_sdpa, "refusals", lambda *given, **more: [])
+        monkeypatch.setattr(_reasons, "package", lambda *arguments: [])
+        monkeypatch.setattr(_sdpa, "refusals", lambda *arguments, **options: [])
 
-    return of
+    return set_architecture
 
 
 @pytest.mark.parametrize("architecture", ["gfx90a", "gfx942", "gfx1100"])
@@ -59,8 +59,8 @@ def test_what_advice_names_is_supported_there(amd, name: str, dtype: str) -> Non
     case = replace(CUDA, dtype=dtype)
     reasons = attention.load(name).unsupported_reasons(case)
     for reason in filter(ADVICE.search, reasons):
-        other, changed = advised([reason], name, case)
-        assert {*attention.load(other).unsupported_reasons(changed)} < {*reasons}
+        advised_name, advised_case = advised([reason], name, case)
+        assert {*attention.load(advised_name).unsupported_reasons(advised_case)} < {*reasons}
 
 
 def test_a_backend_of_another_package_that_says_nothing_of_amd_is_tried(amd) -> None:
@@ -109,9 +109,9 @@ def test_flash_and_efficient_are_told_apart_by_pytorchs_operators(amd, name: str
     """Both launch AOTriton's kernels."""
     assert not attention.load(name).launches.on("cuda").operators
     amd("gfx90a")
-    found = attention.load(name).launches.on("cuda")
-    assert found.operators
-    for pattern in (found.forward, found.backward):
+    launches = attention.load(name).launches.on("cuda")
+    assert launches.operators
+    for pattern in (launches.forward, launches.backward):
         operator = pattern.removeprefix("^aten::").removesuffix("$")
         assert hasattr(torch.ops.aten, operator)
 

@@ -41,8 +41,8 @@ def test_reasons_are_sentences_that_say_what_to_do(name: str, case: Case) -> Non
     assert len(set(reasons)) == len(reasons)
     for reason in reasons:
         # what is wrong: what to do about it
-        wrong, _, remedy = reason.partition(": ")
-        assert len(wrong.split()) >= 3, reason
+        problem, _, remedy = reason.partition(": ")
+        assert len(problem.split()) >= 3, reason
         assert len(remedy.split()) >= 2, reason
 
 
@@ -91,8 +91,8 @@ def test_a_backend_says_what_it_takes_and_which_kernels_it_launches(name: str) -
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_what_a_declaration_leaves_out_is_refused_by_name(supports, case, reason) -> None:
-    (found,) = _reasons.declared(case, replace(supports, devices=("cpu",)))
-    assert reason in found
+    (refusal,) = _reasons.declared(case, replace(supports, devices=("cpu",)))
+    assert reason in refusal
 
 
 def test_bfloat16_on_a_gpu_without_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +111,13 @@ ADVICE = re.compile(r"--set (train\.dtype|attention|device)=(\w+)")
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, int]], None]:
     """As on a machine with a GPU of this capability and every package."""
 
-    def of(capability: tuple[int, int]) -> None:
+    def set_capability(capability: tuple[int, int]) -> None:
         monkeypatch.setattr(_reasons, "_gpu_is_there", lambda case: [])
         monkeypatch.setattr(_reasons, "gpu_capability", lambda case: capability)
-        monkeypatch.setattr(_reasons, "package", lambda *given: [])
-        monkeypatch.setattr(_sdpa, "refusals", lambda *given, **more: [])
+        monkeypatch.setattr(_reasons, "package", lambda *arguments: [])
+        monkeypatch.setattr(_sdpa, "refusals", lambda *arguments, **options: [])
 
-    return of
+    return set_capability
 
 
 def advised(reasons: list[str], name: str, case: Case) -> tuple[str, Case]:
@@ -137,9 +137,9 @@ def test_what_advice_names_is_supported(gpu, name: str, capability: tuple[int, i
     case = replace(CUDA, dtype=dtype)
     reasons = attention.load(name).unsupported_reasons(case)
     for reason in filter(ADVICE.search, reasons):
-        other, changed = advised([reason], name, case)
-        assert changed.dtype != "float16"  # nothing is trained in it
-        assert {*attention.load(other).unsupported_reasons(changed)} < {*reasons}
+        advised_name, advised_case = advised([reason], name, case)
+        assert advised_case.dtype != "float16"  # nothing is trained in it
+        assert {*attention.load(advised_name).unsupported_reasons(advised_case)} < {*reasons}
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
@@ -148,10 +148,10 @@ def test_what_is_advised_instead_of_training_in_float16_is_supported(
 ) -> None:
     gpu(capability)
     bfloat16, float32 = NO_FLOAT16.rpartition("; ")[2].split(", or ")
-    other, case = advised(
+    advised_name, case = advised(
         [bfloat16 if capability >= (8, 0) else float32], "auto", replace(CUDA, dtype="float16")
     )
-    assert attention.load(other).unsupported_reasons(case) == []
+    assert attention.load(advised_name).unsupported_reasons(case) == []
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
@@ -196,10 +196,10 @@ def test_flash2_refuses_when_only_flash4_is_installed(monkeypatch: pytest.Monkey
 def test_what_a_build_leaves_out_is_unsupported_and_other_errors_stay(
     monkeypatch: pytest.MonkeyPatch, name: str, module: str
 ) -> None:
-    says = "This flash attention build does not support float16,\n head dims to 64"
+    message = "This flash attention build does not support float16,\n head dims to 64"
 
     def flash_attn_func(*_, **__):
-        raise RuntimeError(says)
+        raise RuntimeError(message)
 
     package = types.ModuleType(module)
     package.flash_attn_func = flash_attn_func  # type: ignore[attr-defined]
@@ -207,7 +207,7 @@ def test_what_a_build_leaves_out_is_unsupported_and_other_errors_stay(
     q_BTHD = torch.zeros(1, 2, 1, 64)
     with pytest.raises(Unsupported, match=f"float16, head dims to 64: build {module} with it"):
         attention.load(name).attend(q_BTHD, q_BTHD, q_BTHD, True)
-    says = "CUDA error: an illegal memory access"
+    message = "CUDA error: an illegal memory access"
     with pytest.raises(RuntimeError, match="illegal memory access"):
         attention.load(name).attend(q_BTHD, q_BTHD, q_BTHD, True)
 
@@ -232,10 +232,10 @@ def test_a_package_that_does_not_fit_into_memory_is_no_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     """The backend could run with more memory, so it is not `unsupported`, and no certificate says so."""
-    said = "huge.so: failed to map segment from shared object"
-    (tmp_path / "huge.py").write_text(f"raise ImportError({said!r})")
+    message = "huge.so: failed to map segment from shared object"
+    (tmp_path / "huge.py").write_text(f"raise ImportError({message!r})")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ImportError, match=said):
+    with pytest.raises(ImportError, match=message):
         _reasons.package("huge", "f", "install it")
 
 
@@ -278,11 +278,11 @@ def _python(code: str) -> str:
 
 
 def test_the_refusal_of_a_tile_names_the_backends_that_take_one() -> None:
-    takes = [name for name in backends.names() if attention.load(name).attend_by_tile]
+    tile_backends = [name for name in backends.names() if attention.load(name).attend_by_tile]
     tiled = replace(CPU, tile=(64, 32))
     (refusal,) = attention.lacking(attention.load("math"), replace(tiled, device="cuda"))
-    assert refusal.endswith(f": {', '.join(takes[:-1])} and {takes[-1]}")
+    assert refusal.endswith(f": {', '.join(tile_backends[:-1])} and {tile_backends[-1]}")
     (refusal,) = attention.lacking(attention.load("math"), tiled)
-    on_cpu = [name for name in takes if "cpu" in attention.load(name).supports.devices]
-    assert refusal.endswith(f": {', '.join(on_cpu)}")
+    cpu_backends = [name for name in tile_backends if "cpu" in attention.load(name).supports.devices]
+    assert refusal.endswith(f": {', '.join(cpu_backends)}")
     assert not attention.lacking(attention.load("tiled"), tiled)

@@ -49,8 +49,8 @@ def _backward(do_BTHD, q_BTHD, k_BUKD, v_BUKD, o_BTHD, stats_2BHS, causal, query
     _backward.deterministic = deterministic
     q, k, v = _heads_first(q_BTHD, k_BUKD, v_BUKD)
     do, o = do_BTHD.transpose(1, 2), o_BTHD.transpose(1, 2)
-    p, again = _probabilities(q, k, causal, query_offset)
-    assert torch.equal(again, stats_2BHS[..., : q.shape[2]]) and torch.equal(p @ v, o)
+    p, recomputed_stats = _probabilities(q, k, causal, query_offset)
+    assert torch.equal(recomputed_stats, stats_2BHS[..., : q.shape[2]]) and torch.equal(p @ v, o)
     ds = p * (do @ v.mT - (do * o).sum(-1, keepdim=True)) / q.shape[-1] ** 0.5
     dq, dk, dv = (x.transpose(1, 2) for x in (ds @ k, ds.mT @ q, p.mT @ do))
     return dq.contiguous(), *(x.unflatten(2, (k_BUKD.shape[2], -1)).sum(3) for x in (dk, dv))
@@ -84,30 +84,33 @@ def test_strided_rows_are_copied_for_the_kernel(stand_in) -> None:
 
 
 def test_dense_rows_are_not_copied_whatever_their_strides(stand_in) -> None:
-    x = data.LAYOUTS["fused qkv"](_inputs(2))
-    assert not x.q.is_contiguous()
-    _assert_exact(attention.load("custom").attend, x)
-    attention.load("custom").attend(x.q, x.k, x.v, True)
-    assert _forward.seen == [y.data_ptr() for y in (x.q, x.k, x.v)]
+    inputs = data.LAYOUTS["fused qkv"](_inputs(2))
+    assert not inputs.q.is_contiguous()
+    _assert_exact(attention.load("custom").attend, inputs)
+    attention.load("custom").attend(inputs.q, inputs.k, inputs.v, True)
+    assert _forward.seen == [tensor.data_ptr() for tensor in (inputs.q, inputs.k, inputs.v)]
 
 
 def test_the_last_queries_alone_give_the_last_rows(stand_in) -> None:
     from model.attention.kernels import op
 
-    x = _inputs(2)
-    whole, part = op.attend(x.q, x.k, x.v), op.attend(x.q[:, 20:], x.k, x.v, query_offset=20)
+    inputs = _inputs(2)
+    whole, part = (
+        op.attend(inputs.q, inputs.k, inputs.v),
+        op.attend(inputs.q[:, 20:], inputs.k, inputs.v, query_offset=20),
+    )
     torch.testing.assert_close(part, whole[:, 20:])
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_the_backward_is_deterministic_when_pytorch_is_told_to_be(stand_in, wanted: bool) -> None:
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(wanted)
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_the_backward_is_deterministic_when_pytorch_is_told_to_be(stand_in, deterministic: bool) -> None:
+    previous = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(deterministic)
     try:
         _assert_exact(attention.load("custom").attend, _inputs(2))
     finally:
-        torch.use_deterministic_algorithms(before)
-    assert _backward.deterministic is wanted
+        torch.use_deterministic_algorithms(previous)
+    assert _backward.deterministic is deterministic
 
 
 def test_torch_compile_takes_it_in_one_graph(stand_in) -> None:
@@ -117,14 +120,14 @@ def test_torch_compile_takes_it_in_one_graph(stand_in) -> None:
 
 def test_a_compiled_backward_follows_a_change_of_determinism(stand_in) -> None:
     attend = torch.compile(attention.load("custom").attend, fullgraph=True, backend="aot_eager")
-    before = torch.are_deterministic_algorithms_enabled()
+    previous = torch.are_deterministic_algorithms_enabled()
     try:
-        for wanted in (False, True, False):
-            torch.use_deterministic_algorithms(wanted)
+        for deterministic in (False, True, False):
+            torch.use_deterministic_algorithms(deterministic)
             run(attend, _inputs(2), True)
-            assert _backward.deterministic is wanted
+            assert _backward.deterministic is deterministic
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(previous)
 
 
 def test_the_operators_tell_the_truth_about_their_shapes(stand_in) -> None:
@@ -158,10 +161,10 @@ def test_each_limit_of_the_kernel_is_a_reason(case: Case, reason: str) -> None:
 
 
 def test_masks_lengths_precisions_and_head_dims_of_the_kernel_are_no_reasons() -> None:
-    takes = {"causal": False, "sequence_length": 201, "dtype": "float16", "head_dim": 256}
-    usual = attention.load("custom").unsupported_reasons(CASE)
-    for name, value in takes.items():
-        assert attention.load("custom").unsupported_reasons(replace(CASE, **{name: value})) == usual
+    changes = {"causal": False, "sequence_length": 201, "dtype": "float16", "head_dim": 256}
+    default_reasons = attention.load("custom").unsupported_reasons(CASE)
+    for name, value in changes.items():
+        assert attention.load("custom").unsupported_reasons(replace(CASE, **{name: value})) == default_reasons
 
 
 @pytest.mark.parametrize(("version", "refused"), [("3.5.1", True), ("3.6.0", False), ("3.9.0", True)])

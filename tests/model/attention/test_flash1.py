@@ -23,7 +23,11 @@ def on(monkeypatch):
     def ask(capability, **changes):
         monkeypatch.setattr(_reasons, "_gpu_is_there", lambda case: [])
         monkeypatch.setattr(_reasons, "gpu_capability", lambda case: capability)
-        return [x for x in FLASH1.unsupported_reasons(replace(CUDA, **changes)) if "`triton`" not in x]
+        return [
+            reason
+            for reason in FLASH1.unsupported_reasons(replace(CUDA, **changes))
+            if "`triton`" not in reason
+        ]
 
     return ask
 
@@ -34,8 +38,8 @@ def on(monkeypatch):
 def test_it_takes_any_length_mask_and_group_on_every_gpu_since_ampere(
     on, capability, head_dim, dtype
 ) -> None:
-    odd = {"sequence_length": 777, "heads": 6, "kv_heads": 2, "causal": False}
-    assert not on(capability, head_dim=head_dim, dtype=dtype, **odd)
+    changes = {"sequence_length": 777, "heads": 6, "kv_heads": 2, "causal": False}
+    assert not on(capability, head_dim=head_dim, dtype=dtype, **changes)
 
 
 def test_turing_trains_in_float32_and_is_told_so(on) -> None:
@@ -56,8 +60,8 @@ def test_turing_trains_in_float32_and_is_told_so(on) -> None:
     ids=str,
 )
 def test_each_limit_is_one_reason(on, changes, reason) -> None:
-    (found,) = on((8, 0), **changes)
-    assert reason in found
+    (refusal,) = on((8, 0), **changes)
+    assert reason in refusal
 
 
 def test_a_gpu_before_turing_and_a_cpu_are_refused(on) -> None:

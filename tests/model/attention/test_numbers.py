@@ -24,9 +24,9 @@ SHAPES = [
 
 def assert_right(backend: Backend, variant: Variant) -> dict[str, Tensor]:
     """O, dQ, dK and dV, over the whole and in every head, tile, row and column."""
-    subject, found = Subject(backend, variant.case, str(variant)), data.solved_call(variant)
-    results = call(subject, found.inputs)
-    subject.numbers("right", results, found.exact, found.plain)
+    subject, solution = Subject(backend, variant.case, str(variant)), data.solved_call(variant)
+    results = call(subject, solution.inputs)
+    subject.numbers("right", results, solution.exact, solution.plain)
     assert {check.what for check in subject.checks if check.name == "right"} == set(STEPS)
     assert not [check.reason for check in subject.checks if not check.passed]
     return results
@@ -37,8 +37,8 @@ def assert_right_in_float32(backend: Backend, variant: Variant) -> None:
 
     One token attends to itself alone: its dQ and dK are zero, and have no relative error.
     """
-    results, found = assert_right(backend, variant), data.solved_call(variant)
-    for step, exact in found.exact.values.items():
+    results, solution = assert_right(backend, variant), data.solved_call(variant)
+    for step, exact in solution.exact.values.items():
         if exact.norm() < 1e-12:
             assert results[step].norm() < 1e-5, step
         else:
@@ -73,9 +73,9 @@ def test_a_token_never_sees_its_future(name: str) -> None:
     inputs = drawn(CPU)
     q, k, v = inputs.q, inputs.k, inputs.v
     attend = attention.load(name).attend
-    before = attend(q, k, v, True)
+    output = attend(q, k, v, True)
     k[:, 40:], v[:, 40:] = 1e4, -1e4
-    assert torch.equal(attend(q, k, v, True)[:, :40], before[:, :40])
+    assert torch.equal(attend(q, k, v, True)[:, :40], output[:, :40])
 
 
 # Dynamo instantiates every autograd.Function that it traces, which PyTorch itself deprecates.

@@ -20,39 +20,45 @@ def case(queries, keys, **changes):
     return replace(CPU, batch=2, queries=queries, sequence_length=keys, **changes)
 
 
-def last_rows(x: Inputs) -> dict[str, torch.Tensor]:
+def last_rows(inputs: Inputs) -> dict[str, torch.Tensor]:
     """The same from attention of whole sequences, whose earlier rows have no gradient."""
-    rows, earlier = x.q.shape[1], x.k.shape[1] - x.q.shape[1]
-    q, do = (torch.cat((torch.zeros_like(y[:, :1]).repeat(1, earlier, 1, 1), y), 1) for y in (x.q, x.do))
-    found = reference.exact(Inputs(q, x.k, x.v, do), causal=True).values
-    return {step: y[:, -rows:] if step in ("o", "dq") else y for step, y in found.items()}
+    rows, earlier = inputs.q.shape[1], inputs.k.shape[1] - inputs.q.shape[1]
+    q, do = (
+        torch.cat((torch.zeros_like(tensor[:, :1]).repeat(1, earlier, 1, 1), tensor), 1)
+        for tensor in (inputs.q, inputs.do)
+    )
+    values = reference.exact(Inputs(q, inputs.k, inputs.v, do), causal=True).values
+    return {step: tensor[:, -rows:] if step in ("o", "dq") else tensor for step, tensor in values.items()}
 
 
 @pytest.mark.parametrize(("queries", "keys"), PARTS, ids=str)
 def test_the_reference_gives_the_last_rows_of_the_whole(queries, keys) -> None:
-    x = drawn(case(queries, keys))
-    mine, whole = reference.exact(x, True, elements={"cpu": 3000}).values, last_rows(x)
-    for step, exact in whole.items():
-        torch.testing.assert_close(mine[step], exact, rtol=1e-12, atol=1e-14)
+    inputs = drawn(case(queries, keys))
+    values, expected = reference.exact(inputs, True, elements={"cpu": 3000}).values, last_rows(inputs)
+    for step, exact in expected.items():
+        torch.testing.assert_close(values[step], exact, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", TAKE)
 @pytest.mark.parametrize(("queries", "keys"), PARTS, ids=str)
 def test_the_last_query_stands_at_the_last_key(name, queries, keys) -> None:
-    asked = case(queries, keys)
-    assert not attention.refusals(attention.load(name), asked)
-    x = drawn(asked)
-    found = run(lambda *qkv: attention.attend(attention.load(name), asked, *qkv), x)
-    for step, exact in last_rows(x).items():
-        assert off(found[step], exact) < 1e-6, step
+    partial_case = case(queries, keys)
+    assert not attention.refusals(attention.load(name), partial_case)
+    inputs = drawn(partial_case)
+    results = run(lambda *qkv: attention.attend(attention.load(name), partial_case, *qkv), inputs)
+    for step, exact in last_rows(inputs).items():
+        assert off(results[step], exact) < 1e-6, step
 
 
 def test_a_query_at_the_first_key_is_far_off() -> None:
     """What `is_causal` of PyTorch means. The tests above could not tell if this were near."""
-    x = drawn(case(16, 64))
-    q, k, v = (y.transpose(1, 2) for y in (x.q, x.k.repeat_interleave(2, 2), x.v.repeat_interleave(2, 2)))
+    inputs = drawn(case(16, 64))
+    q, k, v = (
+        tensor.transpose(1, 2)
+        for tensor in (inputs.q, inputs.k.repeat_interleave(2, 2), inputs.v.repeat_interleave(2, 2))
+    )
     upper_left = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
-    assert off(upper_left, last_rows(x)["o"]) > 0.5
+    assert off(upper_left, last_rows(inputs)["o"]) > 0.5
 
 
 def test_these_backends_take_parts_of_sequences() -> None:
@@ -77,9 +83,9 @@ def test_cudnn_would_put_the_first_query_at_the_first_key_and_raises() -> None:
 
 def test_pytorch_is_asked_about_the_kernel_without_a_mask() -> None:
     """With `is_causal` it refuses flash for fewer queries than keys, though it takes them with its own bias."""
-    asked = _sdpa._params(case(16, 64), copies_heads=False)
-    assert (asked.is_causal, asked.query.shape[2], asked.key.shape[2]) == (False, 16, 64)
-    assert asked.query.requires_grad
+    params = _sdpa._params(case(16, 64), copies_heads=False)
+    assert (params.is_causal, params.query.shape[2], params.key.shape[2]) == (False, 16, 64)
+    assert params.query.requires_grad
     assert _sdpa._params(case(None, 64), copies_heads=False).is_causal
 
 
@@ -92,11 +98,13 @@ def test_on_a_gpu_the_last_query_stands_at_the_last_key(name) -> None:
     """Twice the error of plain attention in the same precision, as the certificate allows."""
     backend = attention.load(name)
     for queries, keys in ((128, 256), (256, 1024), (300, 1000)):
-        asked = replace(CUDA, queries=queries, sequence_length=keys)
-        if reasons := attention.refusals(backend, asked):
+        partial_case = replace(CUDA, queries=queries, sequence_length=keys)
+        if reasons := attention.refusals(backend, partial_case):
             pytest.skip("; ".join(reasons))
-        x = drawn(asked)
-        found = run(lambda *qkv, asked=asked: attention.attend(backend, asked, *qkv), x)
-        plain = reference.same_precision(x, True)
-        for step, exact in last_rows(x).items():
-            assert off(found[step], exact) < 2 * off(plain[step], exact), (step, queries, keys)
+        inputs = drawn(partial_case)
+        results = run(
+            lambda *qkv, partial_case=partial_case: attention.attend(backend, partial_case, *qkv), inputs
+        )
+        plain = reference.same_precision(inputs, True)
+        for step, exact in last_rows(inputs).items():
+            assert off(results[step], exact) < 2 * off(plain[step], exact), (step, queries, keys)

@@ -42,9 +42,9 @@ def _assert_right(name: str, variant: Variant) -> None:
 
 
 def _assert_passed(name: str, checks: list) -> None:
-    held = [check for check in checks if check.name == "right"]
-    print(name, {check.what: f"{check.measured:.2f} of {check.tolerance:.2f}" for check in held})  # noqa: T201
-    assert {check.what for check in held} == {"o", "dq", "dk", "dv"}
+    right_checks = [check for check in checks if check.name == "right"]
+    print(name, {check.what: f"{check.measured:.2f} of {check.tolerance:.2f}" for check in right_checks})  # noqa: T201
+    assert {check.what for check in right_checks} == {"o", "dq", "dk", "dv"}
     assert not [check.reason for check in checks if not check.passed]
 
 
@@ -70,8 +70,8 @@ def test_a_gpu_backend_runs_compiled(name: str) -> None:
         return attention.attend(backend, case, q * 1.0, k, v) * 1.0
 
     subject = Subject(attention.for_compile(_backend(name, case)), case, "compiled", seam)
-    found = data.solved_call(Variant(case))
-    subject.numbers("right", call(subject, found.inputs), found.exact, found.plain)
+    solution = data.solved_call(Variant(case))
+    subject.numbers("right", call(subject, solution.inputs), solution.exact, solution.plain)
     _assert_passed(name, subject.checks)
 
 
@@ -82,10 +82,10 @@ def _custom(case: Case) -> Callable:
 
 @pytest.fixture
 def deterministic():
-    before = torch.are_deterministic_algorithms_enabled()
+    previous = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     yield
-    torch.use_deterministic_algorithms(before)
+    torch.use_deterministic_algorithms(previous)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -94,10 +94,10 @@ def deterministic():
 def test_custom_gives_the_same_bits_again_when_told_to(deterministic, length, head_dim, causal) -> None:
     case = replace(CASES[0], batch=2, sequence_length=length, head_dim=head_dim, causal=causal)
     attend, inputs = _custom(case), drawn(case)
-    first = run(attend, inputs)
+    first_run = run(attend, inputs)
     for _ in range(4):
-        again = run(attend, inputs)
-        assert all(torch.equal(again[step], first[step]) for step in first)
+        repeat = run(attend, inputs)
+        assert all(torch.equal(repeat[step], first_run[step]) for step in first_run)
 
 
 @pytest.mark.parametrize("length", [128, 384, 1024, 4096])
@@ -109,22 +109,22 @@ def test_custom_gives_the_same_again(length: int) -> None:
     """
     case = replace(CASES[0], batch=2, sequence_length=length)
     attend, inputs = _custom(case), drawn(case)
-    first = run(attend, inputs)
+    first_run = run(attend, inputs)
     for _ in range(4):
-        again = run(attend, inputs)
+        repeat = run(attend, inputs)
         for step in ("o", "dk", "dv"):
-            assert torch.equal(again[step], first[step]), step
-        assert off(again["dq"], first["dq"]) < 1e-3
+            assert torch.equal(repeat[step], first_run[step]), step
+        assert off(repeat["dq"], first_run["dq"]) < 1e-3
 
 
 @pytest.mark.parametrize("length", [127, 384, 4096])
 def test_portable_gives_the_same_bits_each_time_forward_and_backward(length: int) -> None:
     case = replace(CASES[0], batch=2, sequence_length=length)
     backend, inputs = _backend("portable", case), drawn(case)
-    first, *others = (run(backend.attend, inputs, True) for _ in range(5))
-    for again in others:
-        for step, x in first.items():
-            assert torch.equal(again[step], x), step
+    first_run, *repeats = (run(backend.attend, inputs, True) for _ in range(5))
+    for repeat in repeats:
+        for step, x in first_run.items():
+            assert torch.equal(repeat[step], x), step
 
 
 @pytest.mark.parametrize("kv_heads", [8, 4, 1])
@@ -166,9 +166,9 @@ def test_custom_is_right_where_three_warpgroups_share_a_block(causal) -> None:
 def test_a_graph_captured_before_any_other_call_of_its_lengths_gives_the_same_bits(changes) -> None:
     """No table of blocks can be copied to the GPU in a capture, so that each block has a program of its own."""
     case = replace(MANY, sequence_length=1777, **changes)
-    attend, short = _custom(case), replace(case, sequence_length=100)
-    warm_up, inputs = drawn(short), drawn(case)
-    _custom(short)(warm_up.q, warm_up.k, warm_up.v)
+    attend, short_case = _custom(case), replace(case, sequence_length=100)
+    warm_up, inputs = drawn(short_case), drawn(case)
+    _custom(short_case)(warm_up.q, warm_up.k, warm_up.v)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad(), torch.cuda.graph(graph):

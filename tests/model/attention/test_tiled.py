@@ -30,16 +30,16 @@ def test_it_has_the_gradient_of_what_it_computes(causal, length, tile) -> None:
 def test_it_gives_the_same_whatever_the_tile(causal, tile) -> None:
     inputs = drawn(replace(EXACT, sequence_length=150 if tile > (1, 1) else 20))
     exact = reference.exact(inputs, causal).values
-    for what, x in run(partial(tiled.attend, tile=tile), inputs, causal).items():
-        assert off(x, exact[what]) < 1e-13, what
+    for step, x in run(partial(tiled.attend, tile=tile), inputs, causal).items():
+        assert off(x, exact[step]) < 1e-13, step
 
 
 def test_it_survives_logits_that_overflow_a_plain_exponential() -> None:
     inputs = drawn(replace(EXACT, sequence_length=300))
     inputs = replace(inputs, q=inputs.q * 100, k=inputs.k * 100)
     exact = reference.exact(inputs, causal=True).values
-    for what, x in run(tiled.attend, inputs, True).items():
-        assert off(x, exact[what]) < 1e-9, what
+    for step, x in run(tiled.attend, inputs, True).items():
+        assert off(x, exact[step]) < 1e-9, step
 
 
 class Largest(TorchDispatchMode):
@@ -59,18 +59,18 @@ def test_it_never_makes_a_tensor_of_t_by_t() -> None:
     largest = {}
     for length in (1024, 2048):
         inputs = drawn(replace(CPU, sequence_length=length, heads=2, kv_heads=1))
-        with Largest() as seen:
+        with Largest() as tracker:
             run(tiled.attend, inputs, True)
-        largest[length] = seen.numel
+        largest[length] = tracker.numel
     assert largest[2048] <= 2 * largest[1024]
     assert largest[2048] <= 2048 * 2048 / 16
 
 
 def test_it_skips_the_tiles_above_the_diagonal(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+    spans = []
     scores = tiled._scores
-    monkeypatch.setattr(tiled, "_scores", lambda *args: seen.append(args[2:4]) or scores(*args))
+    monkeypatch.setattr(tiled, "_scores", lambda *args: spans.append(args[2:4]) or scores(*args))
     inputs = drawn(EXACT)
     tiled.attend(inputs.q, inputs.k, inputs.v, True, (16, 16))
-    assert len(seen) == 4 * 5 / 2
-    assert all(keys[0] < queries[1] for queries, keys in seen)
+    assert len(spans) == 4 * 5 / 2
+    assert all(keys[0] < queries[1] for queries, keys in spans)

@@ -36,8 +36,8 @@ def last_row(o, q, k, v):
 
 
 def timed(attend, case=CASE, seed=0):
-    found = measure.measure({"planted": backend(attend)}, case, seed, 5)
-    return next(each for each in found.times if each.direction == "backward")
+    measurement = measure.measure({"planted": backend(attend)}, case, seed, 5)
+    return next(kernel_time for kernel_time in measurement.times if kernel_time.direction == "backward")
 
 
 def results(attend, case, seed=0):
@@ -54,17 +54,17 @@ def results(attend, case, seed=0):
 @pytest.mark.parametrize("causal", [True, False])
 def test_honest_backends_pass_at_any_shape(name, shape, causal):
     case = Case("cpu", "float32", *shape, causal=causal)
-    inputs, given = results(attention.load(name).attend, case)
+    inputs, outputs = results(attention.load(name).attend, case)
     for seed in range(10):
-        looked_at, wrong = check.checked(case, inputs, given, Random(seed), 3)
-        assert not wrong and 0 <= looked_at.error <= 1
-        assert looked_at.round == 4 and len(looked_at.rows) == check.ROWS
+        sample, reason = check.checked(case, inputs, outputs, Random(seed), 3)
+        assert not reason and 0 <= sample.error <= 1
+        assert sample.round == 4 and len(sample.rows) == check.ROWS
 
 
 @pytest.mark.fault
 def test_one_row_of_the_heads_that_are_looked_at_is_enough():
-    found = timed(only_at(96, last_row))
-    assert found.outcome == "wrong" and "row 95" in found.reason
+    kernel_time = timed(only_at(96, last_row))
+    assert kernel_time.outcome == "wrong" and "row 95" in kernel_time.reason
 
 
 @pytest.mark.fault
@@ -76,21 +76,21 @@ def test_single_rows_show_what_is_wrong_in_the_other_heads():
         o = planted.right(q, k, v, causal)
         return torch.cat((o[:, :, :1], 1.05 * o[:, :, 1:2], o[:, :, 2:]), dim=2)
 
-    inputs, given = results(attend, case)
+    inputs, outputs = results(attend, case)
     seeds = [
-        seed for seed in range(20) if check.checked(case, inputs, given, Random(seed), 0)[0].first_head != 1
+        seed for seed in range(20) if check.checked(case, inputs, outputs, Random(seed), 0)[0].first_head != 1
     ]
-    reasons = [check.checked(case, inputs, given, Random(seed), 0)[1] for seed in seeds]
-    assert len(seeds) > 10 and all("o is off by" in each and "head 1)" in each for each in reasons)
+    reasons = [check.checked(case, inputs, outputs, Random(seed), 0)[1] for seed in seeds]
+    assert len(seeds) > 10 and all("o is off by" in reason and "head 1)" in reason for reason in reasons)
 
 
 @pytest.mark.fault
 def test_nan_anywhere_is_found():
-    inputs, given = results(planted.right, CASE)
-    spoiled = given[2].clone()
+    inputs, outputs = results(planted.right, CASE)
+    spoiled = outputs[2].clone()
     spoiled[1, 50, 1, 3] = torch.nan
-    looked_at, wrong = check.checked(CASE, inputs, (*given[:2], spoiled, given[3]), Random(0), 0)
-    assert wrong == "dk contains NaN or infinity" and looked_at.error is None
+    sample, reason = check.checked(CASE, inputs, (*outputs[:2], spoiled, outputs[3]), Random(0), 0)
+    assert reason == "dk contains NaN or infinity" and sample.error is None
 
 
 @pytest.mark.fault
@@ -99,14 +99,14 @@ def test_what_cannot_be_checked_has_no_time(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(measure, "checked", greedy)
-    found = timed(planted.right)
-    assert (found.outcome, found.seconds) == ("failed", [])
-    assert found.reason == "there was not enough memory to check what it gave"
+    kernel_time = timed(planted.right)
+    assert (kernel_time.outcome, kernel_time.seconds) == ("failed", [])
+    assert kernel_time.reason == "there was not enough memory to check what it gave"
 
 
 def test_the_round_that_is_checked_is_drawn_for_each_backend_by_the_seed():
-    seen = {seed: timed(planted.right, seed=seed).checked for seed in range(6)}
-    assert timed(planted.right, seed=0).checked == seen[0]
-    assert len({each.round for each in seen.values()}) > 1 and all(
-        1 <= each.round <= 5 for each in seen.values()
+    samples = {seed: timed(planted.right, seed=seed).checked for seed in range(6)}
+    assert timed(planted.right, seed=0).checked == samples[0]
+    assert len({sample.round for sample in samples.values()}) > 1 and all(
+        1 <= sample.round <= 5 for sample in samples.values()
     )

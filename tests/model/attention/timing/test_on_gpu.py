@@ -23,30 +23,35 @@ pytestmark = [
 CASE = Case("cuda", "bfloat16", batch=1, sequence_length=2048, heads=8, kv_heads=8, head_dim=128)
 
 
-def by_key(found):
-    return {(each.attention, each.direction, each.mode): each for each in found.times}
+def by_key(measurement):
+    return {
+        (kernel_time.attention, kernel_time.direction, kernel_time.mode): kernel_time
+        for kernel_time in measurement.times
+    }
 
 
 def test_every_backend_here_is_timed_in_both_modes_and_a_graph_costs_the_host_less():
     loaded = {name: attention.load(name) for name in backends.names()}
-    able = {name: each for name, each in loaded.items() if not each.unsupported_reasons(CASE)}
-    found = measure(able, CASE, 0, 7)
-    times = by_key(found)
-    assert {key[0] for key in times} == set(able) and len(times) == 4 * len(able)
+    usable = {name: backend for name, backend in loaded.items() if not backend.unsupported_reasons(CASE)}
+    measurement = measure(usable, CASE, 0, 7)
+    times = by_key(measurement)
+    assert {key[0] for key in times} == set(usable) and len(times) == 4 * len(usable)
     assert all(
-        times[name, way, "eager"].outcome == "completed" for name in able for way in ("forward", "backward")
+        times[name, direction, "eager"].outcome == "completed"
+        for name in usable
+        for direction in ("forward", "backward")
     )
     assert (
         times["flash", "forward", "graph"].median_seconds <= times["flash", "forward", "eager"].median_seconds
     )
-    assert len(found.product_seconds) == 7
+    assert len(measurement.product_seconds) == 7
 
 
 def test_the_host_returns_before_the_gpu_is_done_and_kernels_take_most_of_a_long_call():
     case = replace(CASE, batch=4, sequence_length=8192)
     times = by_key(measure({"flash": attention.load("flash")}, case, 0, 7))
-    for way in ("forward", "backward"):
-        eager, graph = times["flash", way, "eager"], times["flash", way, "graph"]
+    for direction in ("forward", "backward"):
+        eager, graph = times["flash", direction, "eager"], times["flash", direction, "graph"]
         assert len(eager.host_seconds) == len(graph.host_seconds) == 7
         assert eager.median_host_seconds < eager.median_seconds
         assert 0.7 * eager.median_seconds < eager.kernel_seconds < 1.2 * eager.median_seconds
@@ -57,22 +62,25 @@ def test_a_replayed_graph_reads_the_numbers_of_its_round():
     inputs = TimedInputs(CASE, 0)
     inputs.renew()
     eager = Eager(attention.load("flash"), CASE, inputs)
-    seen = []
-    noting = replace(
-        eager.backend, attend=lambda q, k, v, c: seen.append(eager.backend.attend(q, k, v, c)) or seen[-1]
+    outputs = []
+    recording_backend = replace(
+        eager.backend,
+        attend=lambda q, k, v, c: outputs.append(eager.backend.attend(q, k, v, c)) or outputs[-1],
     )
-    graphs = Graphs(Eager(noting, CASE, inputs), torch.cuda.graph_pool_handle())
+    graphs = Graphs(Eager(recording_backend, CASE, inputs), torch.cuda.graph_pool_handle())
     inputs.renew()
     graphs.forward()
     torch.cuda.synchronize()
-    assert torch.equal(seen[-1], eager.backend.attend(*inputs.leaves, True))
+    assert torch.equal(outputs[-1], eager.backend.attend(*inputs.leaves, True))
 
 
 @pytest.mark.fault
 def test_what_no_graph_can_hold_is_unsupported_there_and_timed_eagerly():
     flash = attention.load("flash")
-    asking = replace(flash, attend=lambda q, k, v, c: flash.attend(q, k, v, c) * float(q.new_ones(()).item()))
-    times = by_key(measure({"asking": asking, "flash": flash}, CASE, 0, 7))
+    synchronizing_backend = replace(
+        flash, attend=lambda q, k, v, c: flash.attend(q, k, v, c) * float(q.new_ones(()).item())
+    )
+    times = by_key(measure({"asking": synchronizing_backend, "flash": flash}, CASE, 0, 7))
     assert (
         times["asking", "forward", "graph"].outcome == "unsupported"
         and times["asking", "forward", "graph"].reason
@@ -86,7 +94,9 @@ def test_out_of_memory_leaves_the_others_their_times():
     case = replace(CASE, batch=2, heads=64, kv_heads=64, sequence_length=32768, head_dim=64)
     times = by_key(measure({name: attention.load(name) for name in ("flash", "math")}, case, 0, 2))
     assert {
-        times["math", way, mode].outcome for way in ("forward", "backward") for mode in ("eager", "graph")
+        times["math", direction, mode].outcome
+        for direction in ("forward", "backward")
+        for mode in ("eager", "graph")
     } == {"oom_gpu"}
     assert times["flash", "backward", "graph"].outcome == "completed"
 

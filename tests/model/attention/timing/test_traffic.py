@@ -37,13 +37,13 @@ class Operators(TorchDispatchMode):
         self.bytes = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.dim()]
+        operands = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.dim()]
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket._qualified_op_name
         if func.is_view or name in ("aten::_unsafe_view", "aten::scalar_tensor"):
             return out
-        spread = name in ("aten::add", "aten::where")  # their operands are broadcast
-        self.bytes += sum((out.numel() if spread else x.numel()) * x.element_size() for x in given)
+        broadcasts = name in ("aten::add", "aten::where")  # their operands are broadcast
+        self.bytes += sum((out.numel() if broadcasts else x.numel()) * x.element_size() for x in operands)
         self.bytes += out.numel() * out.element_size()
         if name == "aten::_safe_softmax":  # it compares, reduces and selects inside: 4 + 1, 1, 4 + 4 bytes
             self.bytes += out.numel() * 14
@@ -74,13 +74,13 @@ def by_loops(n, d, e, forward, backward, causal):
                 end = min(n, start + rows) if causal else n
                 yield rows_here, first_key > 0, first_key + keys >= end
 
-    fore = 2 * e * n * d
-    for rows, begun, last in tiles_of(*forward):
-        fore += rows * (8 + 4 * d) * begun + rows * (e * d + 8 + (e if last else 4) * d)
-    back = 4 * e * n * d
-    for rows, begun, last in tiles_of(*backward):
-        back += rows * (8 + 3 * e * d + 4 * d * begun + (e if last else 4) * d)
-    return fore, back
+    forward_bytes = 2 * e * n * d
+    for rows, begun, is_last in tiles_of(*forward):
+        forward_bytes += rows * (8 + 4 * d) * begun + rows * (e * d + 8 + (e if is_last else 4) * d)
+    backward_bytes = 4 * e * n * d
+    for rows, begun, is_last in tiles_of(*backward):
+        backward_bytes += rows * (8 + 3 * e * d + 4 * d * begun + (e if is_last else 4) * d)
+    return forward_bytes, backward_bytes
 
 
 @pytest.mark.parametrize("tile", [None, (32, 64), (128, 32)])
@@ -88,10 +88,10 @@ def by_loops(n, d, e, forward, backward, causal):
 @pytest.mark.parametrize(("dtype", "e"), [("float16", 2), ("float32", 4)])
 def test_flash1_moves_the_state_of_each_row_once_for_each_tile_of_keys(dtype, e, causal, tile):
     case = replace(CASE, dtype=dtype, causal=causal, tile=tile)
-    own = flash1.for_gpu((9, 0), getattr(torch, dtype))
-    forward, backward = (tile or own[way, 64][:2] for way in ("forward", "backward"))
-    fore, back = by_loops(2048, 64, e, forward, backward, causal)
-    assert moved("flash1", case) == Moved(HEADS * fore, HEADS * back)
+    default_tiles = flash1.for_gpu((9, 0), getattr(torch, dtype))
+    forward, backward = (tile or default_tiles[direction, 64][:2] for direction in ("forward", "backward"))
+    forward_bytes, backward_bytes = by_loops(2048, 64, e, forward, backward, causal)
+    assert moved("flash1", case) == Moved(HEADS * forward_bytes, HEADS * backward_bytes)
 
 
 def test_the_formula_of_flash1_is_the_papers_but_for_its_first_and_last_tile():
@@ -108,8 +108,8 @@ def test_later_versions_read_keys_once_for_each_tile_of_queries():
         statistics = 8 if name == "portable" else 4
         assert moved(name, case).forward == HEADS * (4 * n * d + statistics * n + n // 128 * 4 * n * d), name
     # Under a mask the i-th of 16 tiles reads i + 1 of 16 parts.
-    half = HEADS * (4 * n * d + 4 * n + 4 * d * 128 * sum(range(1, 17)))
-    assert moved("flash").forward == half
+    causal_bytes = HEADS * (4 * n * d + 4 * n + 4 * d * 128 * sum(range(1, 17)))
+    assert moved("flash").forward == causal_bytes
     # Three warpgroups of 64 queries share a block without a mask: 11 blocks.
     assert moved("custom", case).forward == HEADS * (4 * n * d + 8 * n + 11 * 4 * n * d)
 
@@ -118,9 +118,9 @@ def test_backwards_are_counted_kernel_by_kernel():
     n, d, e = 2048, 64, 2
     case = replace(CASE, causal=False)
     # Before: O and dO, zeros, rowsum(dO O). Tiles: K, V, dK, dV once; Q, dO, two statistics, dQ. After: dQ.
-    before, once, after = n * (2 * e * d + 4 * d + 4), n * 4 * e * d, n * (4 * d + e * d)
+    bytes_before, bytes_of_keys, bytes_after = n * (2 * e * d + 4 * d + 4), n * 4 * e * d, n * (4 * d + e * d)
     tiles_read = n // 128 * n * (2 * e * d + 8 + 4 * d)
-    assert moved("flash", case).backward == HEADS * (before + once + tiles_read + after)
+    assert moved("flash", case).backward == HEADS * (bytes_before + bytes_of_keys + tiles_read + bytes_after)
     portable = tiles.for_gpu((9, 0), torch.bfloat16)
     queries, keys = portable["dq"][64].rows, portable["dkdv"][64].keys
     dq = n * (4 * e * d + 12) + n // queries * n * 2 * e * d
@@ -136,15 +136,15 @@ def test_whole_tiles_are_read():
 
 
 def test_there_is_no_formula_where_nobody_knows_the_tiles():
-    without = {name for name in backends.names() if moved(name) == Moved()}
-    assert {"auto", "cudnn", "efficient", "flash3", "flash4", "flex", "tiled"} <= without
-    assert not {"math", "flash", "flash1", "flash2", "custom", "portable"} & without
+    uncounted = {name for name in backends.names() if moved(name) == Moved()}
+    assert {"auto", "cudnn", "efficient", "flash3", "flash4", "flex", "tiled"} <= uncounted
+    assert not {"math", "flash", "flash1", "flash2", "custom", "portable"} & uncounted
     for case in (replace(CASE, kv_heads=8), replace(CASE, dropout=0.125)):
         assert {moved(name, case) for name in backends.names()} == {Moved()}
     assert moved("flash", gpu=Gpu((8, 9), 128)) == Moved()
     assert moved("flash", replace(CASE, head_dim=80)) == Moved()
-    few = moved("flash", replace(CASE, batch=1, heads=1, kv_heads=1))  # its keys are split
-    assert few.forward is None and few.backward is not None
+    single_head = moved("flash", replace(CASE, batch=1, heads=1, kv_heads=1))  # its keys are split
+    assert single_head.forward is None and single_head.backward is not None
 
 
 @pytest.mark.parametrize("name", backends.names())
@@ -238,9 +238,15 @@ def test_a_count_runs_ncu_on_a_process_of_its_own(tmp_path, monkeypatch):
     (tmp_path / "csv").write_text(f"{HEAD}{COLUMNS}\n{lines(0, VALUES)}")
     plant(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/given; cp {tmp_path}/csv "$log"')
     assert counted().kernels == 1
-    given = (tmp_path / "given").read_text()
-    assert "--clock-control none --cache-control all" in given and ",".join(traffic.METRICS) in given
-    assert '-m model.attention.timing.traffic math forward {"device": "cuda", "dtype": "bfloat16"' in given
+    command_line = (tmp_path / "given").read_text()
+    assert (
+        "--clock-control none --cache-control all" in command_line
+        and ",".join(traffic.METRICS) in command_line
+    )
+    assert (
+        '-m model.attention.timing.traffic math forward {"device": "cuda", "dtype": "bfloat16"'
+        in command_line
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,9 +288,9 @@ def test_without_ncu_or_an_nvidia_gpu_the_record_says_so(monkeypatch):
     monkeypatch.setattr(traffic.Path, "glob", lambda *_: iter(()))
     with pytest.raises(traffic.Uncounted, match="neither on PATH nor in"):
         counted()
-    found = traffic.measure(["math"], replace(CASE, device="cpu"))
-    assert found.keys() == {("math", "forward"), ("math", "backward")}
-    assert all(each.reason == "ncu counts on NVIDIA GPUs alone" for each in found.values())
+    measurement = traffic.measure(["math"], replace(CASE, device="cpu"))
+    assert measurement.keys() == {("math", "forward"), ("math", "backward")}
+    assert all(record.reason == "ncu counts on NVIDIA GPUs alone" for record in measurement.values())
 
 
 def test_of_8_bits_the_forward_alone_is_counted():
