@@ -43,20 +43,22 @@ class After:
 
 def attempt(config, corpus, folder, stop_after=0, every=None, resume=None, before=lambda: None):
     folder.mkdir(exist_ok=True)
-    done, models = Attempt(folder), []
+    outcome, models = Attempt(folder), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "build_model", lambda *given: models.append(build_model(*given)) or models[0])
+        patch.setattr(
+            trainer, "build_model", lambda *arguments: models.append(build_model(*arguments)) or models[0]
+        )
         try:
             train(
                 config,
                 Source(corpus),
-                done.records.append,
+                outcome.records.append,
                 Checkpoints(folder, every, After(stop_after), resume and resume.folder, before),
             )
         except Interrupted as error:
-            done.stopped = error.step
-    done.weights = models[0].state_dict()
-    return done
+            outcome.stopped = error.step
+    outcome.weights = models[0].state_dict()
+    return outcome
 
 
 def files(attempt):
@@ -69,9 +71,9 @@ def assert_same(records, last, reference):
     assert [record.step - record.steps for record in records] == [0, *(r.step for r in records[:-1])]
     assert records[-1].step == reference.records[-1].step
     for record in records:
-        same = steps[record.step]
-        assert (record.loss, record.grad_norm) == (same.loss, same.grad_norm)
-        assert record.learning_rate == same.learning_rate
+        expected = steps[record.step]
+        assert (record.loss, record.grad_norm) == (expected.loss, expected.grad_norm)
+        assert record.learning_rate == expected.learning_rate
     for name in ("tokens", "training_tokens"):
         assert sum(getattr(r, name) for r in records) == sum(getattr(r, name) for r in reference.records)
     assert all(torch.equal(last.weights[name], weight) for name, weight in reference.weights.items())

@@ -18,13 +18,15 @@ from tests.model.attention.kernels import interpreted
 def plant(monkeypatch):
     """Makes a planted backend known by name, as a foreign one."""
 
-    def known(name: str, backend: attention.Backend) -> None:
+    def register(name: str, backend: attention.Backend) -> None:
         names, load = backends.names(), attention.load
         monkeypatch.setattr(backends, "names", lambda: (*names, name))
-        monkeypatch.setattr(attention, "load", lambda asked: backend if asked == name else load(asked))
+        monkeypatch.setattr(
+            attention, "load", lambda backend_name: backend if backend_name == name else load(backend_name)
+        )
         monkeypatch.setattr(backends, "foreign", lambda: (name,))
 
-    yield known
+    yield register
 
 
 def run_config(
@@ -56,13 +58,13 @@ def tiny(tmp_path_factory):
 @pytest.fixture(scope="module")
 def reference(tiny, corpus, tmp_path_factory):
     """The run that did not stop, with a record of every step, by mode and corpus."""
-    found = {}
+    attempts = {}
 
     def run(mode, path):
-        if (mode, path) not in found:
+        if (mode, path) not in attempts:
             config = run_config(mode=mode, log_every=1)
-            found[mode, path] = attempt(config, path, tmp_path_factory.mktemp("reference"))
-        return found[mode, path]
+            attempts[mode, path] = attempt(config, path, tmp_path_factory.mktemp("reference"))
+        return attempts[mode, path]
 
     return run
 

@@ -25,18 +25,18 @@ class Found(AssayError):
 
 def audited(config, corpus, monkeypatch=None, attend=None):
     """The audits of a run, up to the first that failed."""
-    found = []
+    verdicts = []
 
     def keep(taken):
-        found.append(judge(taken))
-        if not found[-1].passed:
-            raise Found(f"{found[-1].where}: {found[-1].reason}")
+        verdicts.append(judge(taken))
+        if not verdicts[-1].passed:
+            raise Found(f"{verdicts[-1].where}: {verdicts[-1].reason}")
 
     if attend:
         backend = replace(attention.load("math"), attend=attend)
         monkeypatch.setattr(attention, "require", lambda name, case: backend)
     infer(config, Source(corpus), lambda _: None, lambda _: None, judge=keep)
-    return found
+    return verdicts
 
 
 def right(q, k, v, causal):
@@ -49,10 +49,10 @@ def wrong_with(keys):
 
 @pytest.mark.parametrize("backend", decoders())
 def test_honest_backends_pass_at_every_length(backend, corpus):
-    found = audited(run_config(backend, dtype="float32"), corpus)
-    assert len(found) == NEW + 1 and all(each.passed for each in found)
-    assert {each.keys for each in found} == {*range(PROMPT + 1, PROMPT + NEW + 1)}
-    assert all(each.rows == 1 and [*each.tensors] == ["o"] for each in found)
+    verdicts = audited(run_config(backend, dtype="float32"), corpus)
+    assert len(verdicts) == NEW + 1 and all(verdict.passed for verdict in verdicts)
+    assert {verdict.keys for verdict in verdicts} == {*range(PROMPT + 1, PROMPT + NEW + 1)}
+    assert all(verdict.rows == 1 and [*verdict.tensors] == ["o"] for verdict in verdicts)
 
 
 @pytest.mark.fault
@@ -62,9 +62,9 @@ def test_a_decoder_that_is_wrong_at_one_middle_length_alone_is_certified_and_fou
     config = run_config()
     plant("planted", decoder(lambda q, k, v: by_softmax(q, k, v) * (1.05 if k.shape[1] == MIDDLE else 1)))
     assert certify_case("planted", config.attention_case).verdict == "right"
-    with pytest.raises(Found, match=f"^decoding with {MIDDLE} keys, layer .*: o is off by") as found:
+    with pytest.raises(Found, match=f"^decoding with {MIDDLE} keys, layer .*: o is off by") as error:
         audited(config, corpus, monkeypatch, wrong_with(MIDDLE))
-    assert "gradient" not in str(found.value)
+    assert "gradient" not in str(error.value)
 
 
 @pytest.mark.fault
@@ -85,10 +85,10 @@ def test_the_seed_alone_decides_what_is_audited_and_long_runs_have_no_more_than_
     assert audits_of(config) == audits_of(run_config("tiled"))
     other = config.model_copy(update={"seed": 1})
     assert audits_of(config) != audits_of(other)
-    long = audits_of(run_config(new_tokens=4000))
-    assert len(long) == audit.MOST and min(long) > PROMPT and max(long) <= PROMPT + 4000
-    assert {each.layer for each in long.values()} == {0, 1, 2} and {
-        each.sample for each in long.values()
+    audits = audits_of(run_config(new_tokens=4000))
+    assert len(audits) == audit.MOST and min(audits) > PROMPT and max(audits) <= PROMPT + 4000
+    assert {place.layer for place in audits.values()} == {0, 1, 2} and {
+        place.sample for place in audits.values()
     } == {0, 1}
 
 

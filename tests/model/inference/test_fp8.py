@@ -34,17 +34,17 @@ def run_config(attention_dtype=FP8, **inference):
 @torch.inference_mode()
 def test_prompts_are_read_in_8_bits_and_tokens_are_decoded_in_the_caches_precision():
     config, calls = run_config(), []
-    eight, math = backend(), attention.load("math")
+    float8, math = backend(), attention.load("math")
 
     def attend_fp8(*inputs):
-        calls.append([x.dtype for x in inputs[:3]])
-        return eight.fp8.attend(*inputs)
+        calls.append([tensor.dtype for tensor in inputs[:3]])
+        return float8.fp8.attend(*inputs)
 
     def attend(*inputs):
-        calls.append([x.dtype for x in inputs[:3]])
+        calls.append([tensor.dtype for tensor in inputs[:3]])
         return math.attend(*inputs)
 
-    watched = replace(eight, attend=attend, fp8=replace(eight.fp8, attend=attend_fp8))
+    watched = replace(float8, attend=attend, fp8=replace(float8.fp8, attend=attend_fp8))
     model = built(run_config("dtype"))
     tokens_BT = torch.randint(300, (2, PROMPT + 1), generator=torch.Generator().manual_seed(5))
 
@@ -57,8 +57,8 @@ def test_prompts_are_read_in_8_bits_and_tokens_are_decoded_in_the_caches_precisi
     exact = logits(math, run_config("dtype").attention_case)
     rounded = logits(watched, config.attention_case)
     assert calls == [[torch.float8_e4m3fn] * 3] * 3 + [[torch.bfloat16] * 3] * 3
-    for mine, theirs in zip(rounded, exact, strict=True):
-        error = (mine - theirs).float().norm() / theirs.float().norm()
+    for rounded_BV, exact_BV in zip(rounded, exact, strict=True):
+        error = (rounded_BV - exact_BV).float().norm() / exact_BV.float().norm()
         assert 0.001 < error < 0.1  # E4M3 rounds by up to 1/16
 
 
@@ -81,18 +81,18 @@ def test_the_certificate_covers_both_the_prompt_and_what_is_decoded(monkeypatch,
     certificate = certify.certify_case("math", case)
     assert certificate.verdict == ("wrong" if fault else "right"), certificate.reasons
     assert fault in (certificate.reasons or [""])[0]
-    tried = " ".join(check.case for check in certificate.checks)
-    assert "float8_e4m3fn causal" in tried and "Q1 T42 H4 K2 D16 bfloat16" in tried
+    cases = " ".join(check.case for check in certificate.checks)
+    assert "float8_e4m3fn causal" in cases and "Q1 T42 H4 K2 D16 bfloat16" in cases
 
 
-@pytest.mark.parametrize("other", [{"dtype": "float32"}, {"compile": True}])
-def test_what_does_not_go_with_it_is_refused_by_name(other):
-    (name,) = other
+@pytest.mark.parametrize("settings", [{"dtype": "float32"}, {"compile": True}])
+def test_what_does_not_go_with_it_is_refused_by_name(settings):
+    (name,) = settings
     with pytest.raises(ValueError, match=f"attention_dtype float8_e4m3fn .* set {name}: "):
-        run_config(**other)
+        run_config(**settings)
 
 
 def test_runs_without_it_keep_their_ids_and_runs_with_it_have_others():
-    plain, eight = run_config("dtype").identity(), run_config().identity()
+    plain, float8 = run_config("dtype").identity(), run_config().identity()
     assert "attention_dtype" not in plain["inference"]
-    assert eight["inference"].pop("attention_dtype") == FP8 and eight == plain
+    assert float8["inference"].pop("attention_dtype") == FP8 and float8 == plain

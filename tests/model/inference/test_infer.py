@@ -40,9 +40,9 @@ def decoders():
 def decoded(model, config, tokens_BT, start=PROMPT):
     """Logits after the prompt and after each later token, (T - start + 1, B, V)."""
     cache = Cache.empty(config.model, tokens_BT.shape[0], config.inference.room, model.embedding.weight)
-    found = [model.extend(cache, tokens_BT[:, :start])]
-    found += [model.extend(cache, tokens_BT[:, t : t + 1]) for t in range(start, tokens_BT.shape[1])]
-    return torch.stack(found)
+    logits = [model.extend(cache, tokens_BT[:, :start])]
+    logits += [model.extend(cache, tokens_BT[:, t : t + 1]) for t in range(start, tokens_BT.shape[1])]
+    return torch.stack(logits)
 
 
 def whole(model, tokens_BT):
@@ -72,9 +72,9 @@ def test_backends_can_decode_on_a_cpu():
 def test_decoding_with_a_cache_gives_the_logits_of_reading_all_tokens_at_once(backend, dtype):
     config = run_config(backend)
     model, tokens_BT = built(config).to(getattr(torch, dtype)), tokens()
-    mine, exact = decoded(model, config, tokens_BT), whole(model, tokens_BT)
-    assert (mine - exact).abs().max() < TOLERANCE[dtype]
-    assert torch.equal(mine.argmax(-1), exact.argmax(-1)), "greedy tokens"
+    logits, exact = decoded(model, config, tokens_BT), whole(model, tokens_BT)
+    assert (logits - exact).abs().max() < TOLERANCE[dtype]
+    assert torch.equal(logits.argmax(-1), exact.argmax(-1)), "greedy tokens"
 
 
 @pytest.mark.parametrize("start", [1, 2, PROMPT])
@@ -90,23 +90,23 @@ def test_it_does_not_matter_where_the_prompt_ends(start):
             }
         )
     )
-    last = decoded(model, config, tokens_BT, start)[-1]
-    assert (last - whole(built(config), tokens_BT)[-1]).abs().max() < TOLERANCE["float32"]
+    logits = decoded(model, config, tokens_BT, start)[-1]
+    assert (logits - whole(built(config), tokens_BT)[-1]).abs().max() < TOLERANCE["float32"]
 
 
 @torch.inference_mode()
 def test_the_last_logits_are_those_of_the_model_that_is_trained():
     config, tokens_BT = run_config(new_tokens=0), tokens(PROMPT)
     model = built(config)
-    (mine,) = decoded(model, config, tokens_BT)
-    assert torch.equal(mine, model(tokens_BT)[:, -1]) or torch.allclose(
-        mine, model(tokens_BT)[:, -1], atol=1e-6
+    (logits,) = decoded(model, config, tokens_BT)
+    assert torch.equal(logits, model(tokens_BT)[:, -1]) or torch.allclose(
+        logits, model(tokens_BT)[:, -1], atol=1e-6
     )
 
 
-def alike(mine, exact):
+def alike(logits, exact):
     """Which of the positions agree to 100 times the tolerance; NaN agrees with nothing."""
-    return ((mine - exact).abs() <= 100 * TOLERANCE["float32"]).flatten(1).all(1)
+    return ((logits - exact).abs() <= 100 * TOLERANCE["float32"]).flatten(1).all(1)
 
 
 class Late(Past):
@@ -125,9 +125,9 @@ def test_a_cache_that_is_off_by_one_position_is_caught(monkeypatch):
     config, tokens_BT = run_config(), tokens()
     exact = whole(built(config), tokens_BT)
     monkeypatch.setattr("model.training.llama.Past", Late)
-    mine = decoded(built(config), config, tokens_BT)
-    assert torch.allclose(mine[0], exact[0], atol=TOLERANCE["float32"]), "the prefill does not use it"
-    assert not alike(mine[1:], exact[1:]).any()
+    logits = decoded(built(config), config, tokens_BT)
+    assert torch.allclose(logits[0], exact[0], atol=TOLERANCE["float32"]), "the prefill does not use it"
+    assert not alike(logits[1:], exact[1:]).any()
 
 
 @torch.inference_mode()
@@ -137,8 +137,8 @@ def test_positions_that_are_off_by_one_are_caught():
     exact = whole(built(config), tokens_BT)
     table = model.cos_TD, model.sin_TD
     model.cos_TD, model.sin_TD = (torch.cat((x[:PROMPT], x[PROMPT - 1 : -1])) for x in table)
-    mine = decoded(model, config, tokens_BT)
-    assert not alike(mine[1:], exact[1:]).any()
+    logits = decoded(model, config, tokens_BT)
+    assert not alike(logits[1:], exact[1:]).any()
 
 
 @torch.inference_mode()
@@ -210,15 +210,15 @@ def test_logits_that_are_not_finite_end_the_run(corpus, monkeypatch):
     assert len(steps) == 1
 
 
-@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
-def test_logits_that_are_not_finite_while_decoding_end_the_run(corpus, monkeypatch, wrong):
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_logits_that_are_not_finite_while_decoding_end_the_run(corpus, monkeypatch, value):
     """One logit of one sample at one position, after which all would be finite again."""
     steps, extend = [], Llama.extend
 
     def spoilt(model, cache, tokens_BT):
         logits_BV = extend(model, cache, tokens_BT)
         if cache.length == PROMPT + 5:
-            logits_BV[1, 7] = wrong
+            logits_BV[1, 7] = value
         return logits_BV
 
     monkeypatch.setattr(Llama, "extend", spoilt)
@@ -227,16 +227,16 @@ def test_logits_that_are_not_finite_while_decoding_end_the_run(corpus, monkeypat
     assert len(steps) == 3
 
 
-@pytest.mark.parametrize(("asks", "done"), [(2, 2), (10, 3)])
-def test_a_run_stops_when_asked_and_keeps_nothing(corpus, asks, done):
+@pytest.mark.parametrize(("stop_call", "steps"), [(2, 2), (10, 3)])
+def test_a_run_stops_when_asked_and_keeps_nothing(corpus, stop_call, steps):
     calls = iter(range(1, 100))
-    with pytest.raises(Interrupted, match=f"its {done} steps are lost"):
-        infer(run_config(), Source(corpus), lambda _: None, pytest.fail, lambda: next(calls) >= asks)
+    with pytest.raises(Interrupted, match=f"its {steps} steps are lost"):
+        infer(run_config(), Source(corpus), lambda _: None, pytest.fail, lambda: next(calls) >= stop_call)
 
 
 def test_cuda_graphs_need_cuda():
-    asked = run_config(cuda_graphs=True)
-    reason = asked.unsupported()["inference.cuda_graphs"]
+    config = run_config(cuda_graphs=True)
+    reason = config.unsupported()["inference.cuda_graphs"]
     assert "device: cuda" in reason and "--set inference.cuda_graphs=false" in reason
 
 
@@ -252,11 +252,11 @@ def test_cuda_graphs_decode_the_same_tokens(corpus, backend):
     """A graph repeats the kernels of eager calls, so that both agree to the last bit."""
     decoded_ids = []
     for graphs in (False, True):
-        asked = run_config(backend, dtype="bfloat16", cuda_graphs=graphs).model_copy(
+        config = run_config(backend, dtype="bfloat16", cuda_graphs=graphs).model_copy(
             update={"device": "cuda"}
         )
         rows = []
-        done = infer(asked, Source(corpus), lambda _: None, rows.extend)
-        done.decode()  # once more, at the median length
+        run = infer(config, Source(corpus), lambda _: None, rows.extend)
+        run.decode()  # once more, at the median length
         decoded_ids.append([row.token_ids for row in rows])
     assert len(decoded_ids[0]) == NEW and decoded_ids[0] == decoded_ids[1]

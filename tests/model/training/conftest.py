@@ -8,6 +8,6 @@ from model.training import meter
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that goes on only where a test says so."""
-    found = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: found.now))
-    return found
+    test_clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: test_clock.now))
+    return test_clock

@@ -33,19 +33,19 @@ def each_step(monkeypatch):
 
 def audited(config, corpus, backend=None):
     """The audits of a run, up to the first that failed, and its step records."""
-    found, records = [], []
+    verdicts, records = [], []
 
     def keep(taken):
-        found.append(judge(taken))
-        if found[-1] is not None and not found[-1].passed:
-            raise Found(found[-1].reason)
+        verdicts.append(judge(taken))
+        if verdicts[-1] is not None and not verdicts[-1].passed:
+            raise Found(verdicts[-1].reason)
 
     with pytest.MonkeyPatch.context() as patch:
         if backend:
             patch.setattr(attention, "require", lambda name, case: backend)
         with suppress(Found):
             train(config, Source(corpus), records.append, judge=keep)
-    return found, records
+    return verdicts, records
 
 
 HERE = [
@@ -117,8 +117,8 @@ def backward_off_where_large(q, k, v, causal):
 
 def confused_by_repeats(q, k, v, causal):
     """Wrong only where a token comes twice in a row, so that values are the same: it is counted once."""
-    again = torch.nn.functional.pad((v[:, 1:] == v[:, :-1]).all(-1), (0, 0, 1, 0))
-    return softmax(q, k, torch.where(again[..., None], 0.0, v))
+    repeated = torch.nn.functional.pad((v[:, 1:] == v[:, :-1]).all(-1), (0, 0, 1, 0))
+    return softmax(q, k, torch.where(repeated[..., None], 0.0, v))
 
 
 def planted(attend):
@@ -129,30 +129,32 @@ def planted(attend):
 @pytest.mark.parametrize(("calls", "wrong"), [(1000, forward_off), (60, backward_off), (60, last_key_lost)])
 def test_a_backend_that_goes_wrong_after_its_thousandth_call_is_found(calls, wrong, corpus, each_step):
     config = run_config("math", steps=2000, log_every=1, sequence_length=16, batch_size=2)
-    found, records = audited(config, corpus, planted(After(calls, wrong)))
-    assert [one.passed for one in found] == [True] * (calls // 2) + [False]  # two layers call it in a step
-    assert len(records) == len(found)
-    assert "roundings" in found[-1].reason
+    verdicts, records = audited(config, corpus, planted(After(calls, wrong)))
+    assert [verdict.passed for verdict in verdicts] == [True] * (calls // 2) + [
+        False
+    ]  # two layers call it in a step
+    assert len(records) == len(verdicts)
+    assert "roundings" in verdicts[-1].reason
 
 
 @pytest.mark.fault
 def test_a_backend_that_goes_wrong_is_found_by_the_audits_that_a_run_has_by_itself(corpus, monkeypatch):
     monkeypatch.setattr(audit, "LEAST", 20)
-    found, _ = audited(run_config("math", steps=200), corpus, planted(After(100, forward_off)))
-    assert [one.passed for one in found] == [True] * (len(found) - 1) + [False]
-    assert 50 < found[-1].step <= 80
+    verdicts, _ = audited(run_config("math", steps=200), corpus, planted(After(100, forward_off)))
+    assert [verdict.passed for verdict in verdicts] == [True] * (len(verdicts) - 1) + [False]
+    assert 50 < verdicts[-1].step <= 80
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("attend", [clipped_where_large, backward_off_where_large, confused_by_repeats])
 def test_a_backend_that_is_wrong_only_on_data_that_training_meets_is_found(attend, corpus, each_step):
     config = run_config("math", steps=400, learning_rate=3e-2, sequence_length=64)
-    found, _ = audited(config, corpus, planted(attend))
-    assert not found[-1].passed
+    verdicts, _ = audited(config, corpus, planted(attend))
+    assert not verdicts[-1].passed
     if attend is not confused_by_repeats:
-        assert found[0].passed  # random weights give no such scores
+        assert verdicts[0].passed  # random weights give no such scores
     if attend is backward_off_where_large:
-        assert found[-1].tensors["o"].measured <= found[-1].tensors["o"].tolerance
+        assert verdicts[-1].tensors["o"].measured <= verdicts[-1].tensors["o"].tolerance
 
 
 @pytest.mark.fault
@@ -165,12 +167,12 @@ def test_a_failed_audit_names_tensor_row_and_head_by_the_models_own_numbers(corp
         wrong[:, 7, 3] = 0.01
         return o + wrong
 
-    found, _ = audited(run_config("math"), corpus, planted(attend))
-    assert found[-1].reason.startswith("o is off by ")
-    assert "(row 7, head 3)" in found[-1].reason
-    assert (found[-1].first_head, found[-1].heads, found[-1].rows) == (2, 2, 32)
-    assert all(one.first_head == 0 for one in found[:-1])
-    assert "dq" not in found[-1].reason.split("; ")[0]
+    verdicts, _ = audited(run_config("math"), corpus, planted(attend))
+    assert verdicts[-1].reason.startswith("o is off by ")
+    assert "(row 7, head 3)" in verdicts[-1].reason
+    assert (verdicts[-1].first_head, verdicts[-1].heads, verdicts[-1].rows) == (2, 2, 32)
+    assert all(verdict.first_head == 0 for verdict in verdicts[:-1])
+    assert "dq" not in verdicts[-1].reason.split("; ")[0]
 
 
 # ------------------------------------------------------------------------------------ honest backends
@@ -180,41 +182,45 @@ def test_a_failed_audit_names_tensor_row_and_head_by_the_models_own_numbers(corp
 @pytest.mark.parametrize("name", HERE)
 def test_an_honest_backend_is_never_accused(name, dtype, corpus, each_step):
     for seed in range(3):
-        for more in ({}, {"mode": "pad", "sequence_length": 80, "learning_rate": 5e-2}):
-            config = run_config(name, seed=seed, dtype=dtype, **more)
+        for settings in ({}, {"mode": "pad", "sequence_length": 80, "learning_rate": 5e-2}):
+            config = run_config(name, seed=seed, dtype=dtype, **settings)
             if attention.load(name).unsupported_reasons(config.attention_case):
                 continue
-            found, records = audited(config, corpus)
-            assert len(found) == 30
-            assert all(one.passed for one in found), [one.reason for one in found]
+            verdicts, records = audited(config, corpus)
+            assert len(verdicts) == 30
+            assert all(verdict.passed for verdict in verdicts), [verdict.reason for verdict in verdicts]
             assert records[-1].step == 30
 
 
 def test_audits_change_nothing_of_a_run(corpus, each_step):
     _, records = audited(run_config(), corpus)
-    alone = []
-    train(run_config(), Source(corpus), alone.append)
-    assert [(one.step, one.loss, one.grad_norm) for one in records] == [
-        (one.step, one.loss, one.grad_norm) for one in alone
+    unaudited_records = []
+    train(run_config(), Source(corpus), unaudited_records.append)
+    assert [(record.step, record.loss, record.grad_norm) for record in records] == [
+        (record.step, record.loss, record.grad_norm) for record in unaudited_records
     ]
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["kept", "computed again"])
+@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "computed again"])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_copies_are_what_the_call_of_the_step_itself_got_and_gave(
-    again, parts, corpus, each_step, monkeypatch
+    recompute, parts, corpus, each_step, monkeypatch
 ):
     """Held against what hooks on the projections around attention see, of which no audit knows."""
-    seen, built = defaultdict(list), trainer.build_model
+    hooked, original = defaultdict(list), trainer.build_model
 
-    def build(*given):
-        model = built(*given)
+    def build(*arguments):
+        model = original(*arguments)
         for layer, block in enumerate(model.blocks):
             value, out = block.attention.value, block.attention.out
-            value.register_forward_hook(lambda _m, _x, y, at=layer: seen["v", at].append(y.detach()))
-            out.register_forward_pre_hook(lambda _m, x, at=layer: seen["o", at].append(x[0].detach()))
-            out.register_full_backward_hook(lambda _m, dx, _dy, at=layer: seen["do", at].append(dx[0]))
-            value.register_full_backward_hook(lambda _m, _dx, dy, at=layer: seen["dv", at].append(dy[0]))
+            value.register_forward_hook(lambda _m, _x, y, index=layer: hooked["v", index].append(y.detach()))
+            out.register_forward_pre_hook(lambda _m, x, index=layer: hooked["o", index].append(x[0].detach()))
+            out.register_full_backward_hook(
+                lambda _m, dx, _dy, index=layer: hooked["do", index].append(dx[0])
+            )
+            value.register_full_backward_hook(
+                lambda _m, _dx, dy, index=layer: hooked["dv", index].append(dy[0])
+            )
         return model
 
     monkeypatch.setattr(trainer, "build_model", build)
@@ -224,18 +230,18 @@ def test_the_copies_are_what_the_call_of_the_step_itself_got_and_gave(
         place = taken.audit
         part, row = divmod(place.sample, 4 // parts)
         for name in ("v", "o", "do", "dv"):
-            calls = seen[name, place.layer]
-            assert len(calls) == parts * (2 if again and name in "vo" else 1)
+            calls = hooked[name, place.layer]
+            assert len(calls) == parts * (2 if recompute and name in "vo" else 1)
             heads = calls[part * len(calls) // parts].unflatten(-1, (-1, 8))
             width = 2 if name in ("o", "do") else 1
-            first = place.kv_head * width
-            assert torch.equal(taken.tensors[name], heads[row : row + 1, :, first : first + width])
+            first_head = place.kv_head * width
+            assert torch.equal(taken.tensors[name], heads[row : row + 1, :, first_head : first_head + width])
         assert set(taken.tensors) == {"q", "k", "v", "o", "dq", "dk", "dv", "do"}
         assert judge(taken).passed
         places.append(place)
-        seen.clear()
+        hooked.clear()
 
-    config = run_config(log_every=1, checkpoint_activations=again, accumulate=parts)
+    config = run_config(log_every=1, checkpoint_activations=recompute, accumulate=parts)
     train(config, Source(corpus), lambda record: None, judge=look)
     assert {place.sample for place in places} == {0, 1, 2, 3}
     assert len(places) == 30
@@ -243,48 +249,57 @@ def test_the_copies_are_what_the_call_of_the_step_itself_got_and_gave(
 
 def test_a_run_that_diverges_is_not_an_audits_failure(corpus, each_step):
     config = run_config("math", learning_rate=1e30, log_every=1)
-    found = []
+    verdicts = []
     with pytest.raises(Diverged):
-        train(config, Source(corpus), lambda record: None, judge=lambda taken: found.append(judge(taken)))
-    assert all(one is None or one.passed for one in found)
+        train(config, Source(corpus), lambda record: None, judge=lambda taken: verdicts.append(judge(taken)))
+    assert all(verdict is None or verdict.passed for verdict in verdicts)
 
 
 def test_a_run_that_resumes_has_the_audits_and_losses_of_one_that_did_not_stop(corpus, monkeypatch, tmp_path):
     monkeypatch.setattr(audit, "every", lambda config: 7)
 
     def part(number, stop_after, resume):
-        found, records, left = [], [], iter([False] * stop_after + [True])
+        verdicts, records, stops = [], [], iter([False] * stop_after + [True])
         folder = tmp_path / f"{number}"
         folder.mkdir()
-        checkpoints = Checkpoints(folder, None, lambda: next(left), resume)
+        checkpoints = Checkpoints(folder, None, lambda: next(stops), resume)
         with suppress(Interrupted):
             train(
                 run_config(),
                 Source(corpus),
                 records.append,
                 checkpoints,
-                lambda taken: found.append(judge(taken)),
+                lambda taken: verdicts.append(judge(taken)),
             )
-        return [(one.step, one.layer, one.tensors) for one in found], {one.step: one.loss for one in records}
+        return [(entry.step, entry.layer, entry.tensors) for entry in verdicts], {
+            entry.step: entry.loss for entry in records
+        }
 
-    whole, losses = part(0, 30, None)
-    assert [step for step, *_ in whole] == [
+    uninterrupted, losses = part(0, 30, None)
+    assert [step for step, *_ in uninterrupted] == [
         audit_of(run_config(), step)[0].step for step in (1, 8, 15, 22, 29)
     ]
-    for stop in (whole[1][0] - 1, whole[1][0]):  # right before an audited step, and right after it
+    for stop in (
+        uninterrupted[1][0] - 1,
+        uninterrupted[1][0],
+    ):  # right before an audited step, and right after it
         first, _ = part(2 * stop, stop - 1, None)
-        second, later = part(2 * stop + 1, 30, tmp_path / f"{2 * stop}")
-        assert first + second == whole
-        assert all(later[step] == losses[step] for step in later.keys() & losses.keys())
+        second, later_losses = part(2 * stop + 1, 30, tmp_path / f"{2 * stop}")
+        assert first + second == uninterrupted
+        assert all(later_losses[step] == losses[step] for step in later_losses.keys() & losses.keys())
 
 
 def test_nothing_of_an_audit_stays_in_the_model(corpus, monkeypatch):
     """Neither in a block nor in a copy that is kept: on a GPU that memory would be missing."""
     monkeypatch.setattr(audit, "every", lambda config: 1)
-    models, built = [], trainer.build_model
-    monkeypatch.setattr(trainer, "build_model", lambda *given: models.append(built(*given)) or models[0])
-    audits, made = [], trainer.Audits
-    monkeypatch.setattr(trainer, "Audits", lambda *given: audits.append(made(*given)) or audits[0])
+    models, original_build = [], trainer.build_model
+    monkeypatch.setattr(
+        trainer, "build_model", lambda *arguments: models.append(original_build(*arguments)) or models[0]
+    )
+    audits, original_audits = [], trainer.Audits
+    monkeypatch.setattr(
+        trainer, "Audits", lambda *arguments: audits.append(original_audits(*arguments)) or audits[0]
+    )
     train(run_config(), Source(corpus), lambda record: None, judge=judge)
     assert all(block.attention.attend.func is attention.attend for block in models[0].blocks)
     assert all(block._compiled_call_impl is None for block in models[0].blocks)
@@ -313,23 +328,23 @@ def test_an_audited_step_of_a_compiled_run_compiles_nothing_anew_and_accuses_nob
     with monkeypatch.context() as patch:
         patch.setattr(audit, "every", lambda config: 10**9)
         torch._dynamo.reset()
-        before = graphs()
+        graphs_before = graphs()
         audited(run_config(name, compile=True, steps=12), corpus)
-        usual = graphs() - before
+        graph_count = graphs() - graphs_before
     torch._dynamo.reset()
-    before = graphs()
-    found, _ = audited(run_config(name, compile=True, steps=12), corpus)
-    assert all(one.passed for one in found)
-    assert len(found) == 12
-    assert graphs() - before == usual > 0
+    graphs_before = graphs()
+    verdicts, _ = audited(run_config(name, compile=True, steps=12), corpus)
+    assert all(verdict.passed for verdict in verdicts)
+    assert len(verdicts) == 12
+    assert graphs() - graphs_before == graph_count > 0
 
 
 @pytest.mark.fault
 @pytest.mark.filterwarnings("default")
 def test_a_wrong_backend_is_found_in_a_compiled_run(corpus, each_step, graphs):
-    wrong = planted(lambda q, k, v, causal: backward_off(q, k, v))
-    found, _ = audited(run_config("math", compile=True, steps=3), corpus, wrong)
-    assert not found[-1].passed
+    backend = planted(lambda q, k, v, causal: backward_off(q, k, v))
+    verdicts, _ = audited(run_config("math", compile=True, steps=3), corpus, backend)
+    assert not verdicts[-1].passed
     assert graphs() > 0
 
 
@@ -346,16 +361,16 @@ def test_audits_leave_no_memory_behind_on_a_gpu(compile_, corpus, each_step):
     config = run_config(
         compile=compile_, sequence_length=1024, dtype="bfloat16", steps=40, log_every=1
     ).model_copy(update={"device": "cuda", "model": model})
-    held = []
+    allocations = []
 
     def look(taken):
         assert judge(taken).passed
         del taken
-        held.append(torch.cuda.memory_allocated())
+        allocations.append(torch.cuda.memory_allocated())
 
     train(config, Source(corpus), lambda record: None, judge=look)
-    assert len(held) == 40
-    assert max(held[10:]) <= max(held[:10])
+    assert len(allocations) == 40
+    assert max(allocations[10:]) <= max(allocations[:10])
 
 
 @pytest.mark.gpu
@@ -375,11 +390,13 @@ def test_an_honest_backend_is_never_accused_on_a_gpu(name, compile_, corpus, eac
     ).model_copy(update={"device": "cuda", "model": model})
     if reasons := attention.load(name).unsupported_reasons(config.attention_case):
         pytest.skip(reasons[0])
-    found, _ = audited(config, corpus)
+    verdicts, _ = audited(config, corpus)
     worst = {
-        what: max(one.tensors[what].measured / one.tensors[what].tolerance for one in found)
-        for what in ("o", "dq", "dk", "dv")
+        tensor: max(
+            verdict.tensors[tensor].measured / verdict.tensors[tensor].tolerance for verdict in verdicts
+        )
+        for tensor in ("o", "dq", "dk", "dv")
     }
-    print(name, {what: f"{share:.0%} of the tolerance" for what, share in worst.items()})  # noqa: T201
-    assert len(found) == 100
-    assert all(one.passed for one in found), found[-1].reason
+    print(name, {tensor: f"{share:.0%} of the tolerance" for tensor, share in worst.items()})  # noqa: T201
+    assert len(verdicts) == 100
+    assert all(verdict.passed for verdict in verdicts), verdicts[-1].reason

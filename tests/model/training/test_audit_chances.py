@@ -24,12 +24,12 @@ def full(steps: int, seed: int = 0) -> RunConfig:
 
 def audits(config: RunConfig) -> list[Audit]:
     """All audits of a run, as it comes to them step after step."""
-    found, step = [], 1
+    schedule, step = [], 1
     while step <= config.train.steps:
         audit, end = audit_of(config, step)
-        found.append(audit)
+        schedule.append(audit)
         step = end + 1
-    return found
+    return schedule
 
 
 def chance(share: float, looks: int) -> float:
@@ -40,13 +40,15 @@ def chance(share: float, looks: int) -> float:
 def table() -> str:
     """The table of the page."""
     rows = [("a fault in", *(f"{steps:,} steps" for steps in LENGTHS)), ("---",) * (1 + len(LENGTHS))]
-    seen = {steps: len(audits(full(steps))) for steps in LENGTHS}
+    audit_counts = {steps: len(audits(full(steps))) for steps in LENGTHS}
     model, train = full(1).model, full(1).train
-    of_one = model.heads // model.kv_heads * train.sequence_length
-    for shares, what, each in ((CALLS, "calls", 1), (ROWS, "rows", of_one)):
+    rows_per_call = model.heads // model.kv_heads * train.sequence_length
+    for shares, unit, looks_per_audit in ((CALLS, "calls", 1), (ROWS, "rows", rows_per_call)):
         for one_in in shares:
-            found = [percent(chance(1 / one_in, each * seen[steps])) for steps in LENGTHS]
-            rows.append((f"one of {one_in:,} {what}", *found))
+            chances = [
+                percent(chance(1 / one_in, looks_per_audit * audit_counts[steps])) for steps in LENGTHS
+            ]
+            rows.append((f"one of {one_in:,} {unit}", *chances))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -62,8 +64,8 @@ def test_the_page_has_the_chances_of_the_default_rate():
 @pytest.mark.parametrize("share", [0.1, 0.02])
 def test_audits_meet_a_fault_as_often_as_its_chance_says(share):
     """In 2,000 runs of 1,000 steps, whose seeds make them audit other calls: three standard errors are 0.034."""
-    met = sum(any(wrong(audit, share) for audit in audits(full(1000, seed))) for seed in range(2000))
-    assert met / 2000 == pytest.approx(chance(share, 10), abs=0.034)
+    hits = sum(any(wrong(audit, share) for audit in audits(full(1000, seed))) for seed in range(2000))
+    assert hits / 2000 == pytest.approx(chance(share, 10), abs=0.034)
 
 
 def wrong(audit: Audit, share: float) -> bool:

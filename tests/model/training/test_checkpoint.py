@@ -56,10 +56,10 @@ def test_two_interruptions_in_a_row_change_nothing(mode, tiny, reference, tmp_pa
 
 
 def test_a_run_asked_to_stop_at_its_last_step_is_complete_and_needs_no_checkpoint(tiny, reference, tmp_path):
-    done = attempt(run_config(), tiny, tmp_path / "attempt-1", stop_after=30, every=1e9)
-    assert done.stopped is None
-    assert not (done.folder / "checkpoint").exists()
-    assert_same(done.records, done, reference("pack", tiny))
+    outcome = attempt(run_config(), tiny, tmp_path / "attempt-1", stop_after=30, every=1e9)
+    assert outcome.stopped is None
+    assert not (outcome.folder / "checkpoint").exists()
+    assert_same(outcome.records, outcome, reference("pack", tiny))
 
 
 @pytest.mark.fault
@@ -111,27 +111,27 @@ def test_periodic_checkpoints_come_by_the_clock_and_their_time_is_no_step_time(t
         monkeypatch.setattr(module, "time", timer)
     saved = []
 
-    def save(kept, state, step, position, hold):
+    def save(folder, state, step, position, hold):
         saved.append(step)
         clock[0] += 1000.0
 
     monkeypatch.setattr(checkpoint, "save", save)
     loss = LOSSES["cross_entropy"]
 
-    def one_second(*given):
+    def one_second(*arguments):
         clock[0] += 1.0
-        return loss(*given)
+        return loss(*arguments)
 
     monkeypatch.setattr("model.training.step.LOSSES", {"cross_entropy": one_second})
-    done = attempt(run_config(), tiny, tmp_path / "attempt-1", every=7.0)
+    outcome = attempt(run_config(), tiny, tmp_path / "attempt-1", every=7.0)
     assert saved == [7, 14, 21, 28]
-    assert {record.step_seconds for record in done.records} == {1.0}
+    assert {record.step_seconds for record in outcome.records} == {1.0}
 
 
 def test_the_random_numbers_of_a_resumed_run_go_on_too(tiny, tmp_path, monkeypatch):
     """The llama draws none while it trains; a model with dropout would."""
     loss = LOSSES["cross_entropy"]
-    noisy = {"cross_entropy": lambda *given: loss(*given) * (1 + torch.rand(()))}
+    noisy = {"cross_entropy": lambda *arguments: loss(*arguments) * (1 + torch.rand(()))}
     monkeypatch.setattr("model.training.step.LOSSES", noisy)
     config = run_config(log_every=1)
     whole = attempt(config, tiny, tmp_path / "whole")
@@ -177,14 +177,14 @@ def test_a_checkpoint_is_two_files(stopped):
     assert [path.name for path in stopped.folder.iterdir()] == ["checkpoint"]
 
 
-def truncate(to):
-    return lambda path: os.truncate(path, int(to * path.stat().st_size))
+def truncate(share):
+    return lambda path: os.truncate(path, int(share * path.stat().st_size))
 
 
-def flip(at):
+def flip(share):
     def damage(path):
         content = bytearray(path.read_bytes())
-        content[int(at * (len(content) - 1))] ^= 1
+        content[int(share * (len(content) - 1))] ^= 1
         path.write_bytes(content)
 
     return damage
@@ -239,16 +239,16 @@ def test_a_link_to_another_attempts_checkpoint_is_replaced_and_that_one_stays(co
     second = tmp_path / "attempt-2"
     second.mkdir()
     (second / "checkpoint").symlink_to(copy.folder / "checkpoint")
-    before = files(copy)
+    names = files(copy)
     attempt(run_config(), tiny, second, stop_after=3, resume=copy)
-    assert files(copy) == before
+    assert files(copy) == names
     assert checkpoint.inspect(copy.folder / "checkpoint") == 7
     assert checkpoint.inspect(second / "checkpoint") == 10
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    "other",
+    "settings",
     [
         {"steps": 31},
         {"seed": 1},
@@ -257,9 +257,9 @@ def test_a_link_to_another_attempts_checkpoint_is_replaced_and_that_one_stays(co
         {"attention": "math", "dtype": "bfloat16"},
     ],
 )
-def test_a_checkpoint_of_another_configuration_is_refused(other, copy, tiny, tmp_path):
+def test_a_checkpoint_of_another_configuration_is_refused(settings, copy, tiny, tmp_path):
     with pytest.raises(UserError, match="another configuration") as caught:
-        attempt(run_config(**other), tiny, tmp_path / "attempt-2", resume=copy)
+        attempt(run_config(**settings), tiny, tmp_path / "attempt-2", resume=copy)
     assert not isinstance(caught.value, Unreadable), "it is a good checkpoint, of something else"
 
 
@@ -270,9 +270,9 @@ def test_a_checkpoint_of_a_run_on_other_data_is_refused(copy, corpus, tmp_path):
 
 
 def test_resuming_leaves_the_earlier_checkpoint_as_it_was(copy, tiny, tmp_path):
-    before = {path: path.read_bytes() for path in copy.folder.rglob("*") if path.is_file()}
+    content = {path: path.read_bytes() for path in copy.folder.rglob("*") if path.is_file()}
     attempt(run_config(), tiny, tmp_path / "attempt-2", every=0.0, resume=copy)
-    assert {path: path.read_bytes() for path in copy.folder.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in copy.folder.rglob("*") if path.is_file()} == content
 
 
 def test_state_that_is_larger_than_one_piece_round_trips(tiny, reference, tmp_path, monkeypatch):

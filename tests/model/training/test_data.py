@@ -38,11 +38,11 @@ def test_each_epoch_has_every_document_once_in_another_order(path):
 
 def test_packed_samples_join_up_to_the_documents_and_train_on_every_token(path):
     config = run_config(mode="pack", sequence_length=10, batch_size=3)
-    found = list(islice(Batches(config, Source(path)), 20))
-    assert all(batch.inputs_BT.shape == batch.labels_BT.shape == (3, 10) for batch in found)
-    assert all(batch.training_tokens == 30 for batch in found)
-    inputs = np.concatenate([batch.inputs_BT.ravel() for batch in found])
-    labels = np.concatenate([batch.labels_BT.ravel() for batch in found])
+    batches = list(islice(Batches(config, Source(path)), 20))
+    assert all(batch.inputs_BT.shape == batch.labels_BT.shape == (3, 10) for batch in batches)
+    assert all(batch.training_tokens == 30 for batch in batches)
+    inputs = np.concatenate([batch.inputs_BT.ravel() for batch in batches])
+    labels = np.concatenate([batch.labels_BT.ravel() for batch in batches])
     assert (labels[:-1] == inputs[1:]).all(), "each label is the next input, across samples too"
     expected = [[256, *text.encode(), 257] for text in islice(documents(path, "text", 0), 20)]
     joined = np.concatenate(expected)
@@ -73,12 +73,12 @@ def test_batches_go_on_from_a_position_to_the_token(path, mode, length, batch_si
         positions.append(Position.model_validate_json(stream.position.model_dump_json()))
     assert stream.position.epoch > 0 or (mode, length, batch_size) == ("pack", 10, 1)
     for start in [*range(0, 100, 9), 97]:
-        again = Batches(config, Source(path), positions[start])
+        resumed = Batches(config, Source(path), positions[start])
         for step in range(start, min(start + 20, 100)):
-            found = next(again)
-            assert (found.inputs_BT == expected[step].inputs_BT).all()
-            assert (found.labels_BT == expected[step].labels_BT).all()
-            assert again.position == positions[step + 1]
+            resumed_batch = next(resumed)
+            assert (resumed_batch.inputs_BT == expected[step].inputs_BT).all()
+            assert (resumed_batch.labels_BT == expected[step].labels_BT).all()
+            assert resumed.position == positions[step + 1]
 
 
 def test_going_on_reads_one_row_group_and_tokenises_one_document(path, monkeypatch):
@@ -104,8 +104,8 @@ def test_an_epoch_that_goes_on_where_only_empty_rows_are_left_is_no_epoch_withou
     config = run_config(mode="pad", sequence_length=4, batch_size=1)
     stream = Batches(config, Source(tmp_path / "t.parquet"))
     first = next(stream)
-    again = next(Batches(config, Source(tmp_path / "t.parquet"), stream.position))
-    assert (again.inputs_BT == first.inputs_BT).all()
+    resumed = next(Batches(config, Source(tmp_path / "t.parquet"), stream.position))
+    assert (resumed.inputs_BT == first.inputs_BT).all()
     assert stream.position.epoch == 0
 
 
@@ -143,12 +143,12 @@ def test_a_document_without_tokens_is_skipped_so_that_every_step_has_labels(tmp_
     pq.write_table(pa.table({"text": [" ", "one", "\n\t", "two", "  "]}), file, row_group_size=2)
     config = run_config(mode=mode, sequence_length=8, batch_size=1)
     stream, positions = Batches(config, Source(file)), [Position()]
-    found = [(next(stream), positions.append(stream.position))[0] for _ in range(12)]
-    assert all(batch.training_tokens > 0 for batch in found)
+    batches = [(next(stream), positions.append(stream.position))[0] for _ in range(12)]
+    assert all(batch.training_tokens > 0 for batch in batches)
     assert stream.position.epoch > 1
     for start in range(12):
-        again = next(Batches(config, Source(file), positions[start]))
-        assert (again.inputs_BT == found[start].inputs_BT).all()
+        resumed = next(Batches(config, Source(file), positions[start]))
+        assert (resumed.inputs_BT == batches[start].inputs_BT).all()
 
 
 @pytest.mark.refused
@@ -163,7 +163,7 @@ def test_text_without_a_token_is_an_error_and_not_an_endless_search(tmp_path, mo
 def test_padding_tokenises_no_more_of_a_document_than_its_sample_holds(tmp_path, monkeypatch):
     pq.write_table(pa.table({"text": ["x" * 10**6]}), tmp_path / "t.parquet")
     lengths, encode = [], Bytes.encode
-    monkeypatch.setattr(Bytes, "encode", lambda *a: lengths.append(len(found := encode(*a))) or found)
+    monkeypatch.setattr(Bytes, "encode", lambda *a: lengths.append(len(ids := encode(*a))) or ids)
     batch = next(
         Batches(run_config(mode="pad", sequence_length=32, batch_size=1), Source(tmp_path / "t.parquet"))
     )
@@ -173,7 +173,7 @@ def test_padding_tokenises_no_more_of_a_document_than_its_sample_holds(tmp_path,
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("texts", "says"),
+    ("texts", "message"),
     [
         ([None] * 500, "column 'text' has no text"),
         (["", ""], "column 'text' has no text"),
@@ -182,15 +182,15 @@ def test_padding_tokenises_no_more_of_a_document_than_its_sample_holds(tmp_path,
     ],
     ids=["nulls", "empty", "two letters", "short"],
 )
-def test_text_that_does_not_fill_a_sample_is_refused(tmp_path, texts, says):
+def test_text_that_does_not_fill_a_sample_is_refused(tmp_path, texts, message):
     pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), tmp_path / "t.parquet", row_group_size=3)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         check_amount(run_config(sequence_length=32), Source(tmp_path / "t.parquet"), Bytes())
 
 
 def test_whether_there_is_enough_text_is_found_without_reading_all_of_it(path, monkeypatch):
     lengths, encode = [], Bytes.encode
-    monkeypatch.setattr(Bytes, "encode", lambda *a: lengths.append(len(found := encode(*a))) or found)
+    monkeypatch.setattr(Bytes, "encode", lambda *a: lengths.append(len(ids := encode(*a))) or ids)
     check_amount(run_config(sequence_length=29), Source(path), Bytes())
     assert len(lengths) == 2
 
@@ -200,8 +200,8 @@ def test_how_often_a_run_reads_its_text_is_never_overstated(tmp_path):
     pq.write_table(
         pa.table({"n": [{"a": 1}] * 50, "text": [f"{i:050}" for i in range(50)]}), file, compression="none"
     )
-    for mode, steps, times in (("pack", 52, 1), ("pack", 520, 10), ("pad", 50, 1), ("pad", 5, 0.1)):
+    for mode, steps, expected in (("pack", 52, 1), ("pack", 520, 10), ("pad", 50, 1), ("pad", 5, 0.1)):
         config = run_config(mode=mode, steps=steps, sequence_length=50, batch_size=1)
-        found = passes(config.data, config.train, Source(file))
-        assert found == pytest.approx(times, rel=0.15)
-        assert found <= times
+        count = passes(config.data, config.train, Source(file))
+        assert count == pytest.approx(expected, rel=0.15)
+        assert count <= expected

@@ -17,18 +17,18 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(name, tiny, tmp_path):
 
 
 def test_a_recomputed_block_drops_the_same_weights(tiny, tmp_path):
-    kept = attempt(run_config("tiled", attention_dropout=0.5), tiny, tmp_path / "kept")
-    again = attempt(
+    plain = attempt(run_config("tiled", attention_dropout=0.5), tiny, tmp_path / "kept")
+    recomputed = attempt(
         run_config("tiled", attention_dropout=0.5, checkpoint_activations=True), tiny, tmp_path / "again"
     )
-    for name, weight in kept.weights.items():
-        torch.testing.assert_close(again.weights[name], weight)
+    for name, weight in plain.weights.items():
+        torch.testing.assert_close(recomputed.weights[name], weight)
 
 
 def test_dropout_changes_the_losses_and_a_seed_gives_the_same_ones(tiny, tmp_path):
     def losses(number, **train):
-        done = attempt(run_config("math", **train), tiny, tmp_path / f"attempt-{number}")
-        return [record.loss for record in done.records]
+        outcome = attempt(run_config("math", **train), tiny, tmp_path / f"attempt-{number}")
+        return [record.loss for record in outcome.records]
 
     first, same, none = losses(1, attention_dropout=0.5), losses(2, attention_dropout=0.5), losses(3)
     assert first == same and first != none

@@ -45,8 +45,8 @@ def test_batches_come_in_their_order_with_the_position_of_those_that_were_taken(
         assert ready.training_tokens == batch.training_tokens
         assert feed.position == stream.position != position
         position = feed.position
-    again = Feed(Batches(config, Source(corpus), position), CPU)
-    assert torch.equal(next(again).inputs_BT, torch.from_numpy(next(stream).inputs_BT))
+    resumed = Feed(Batches(config, Source(corpus), position), CPU)
+    assert torch.equal(next(resumed).inputs_BT, torch.from_numpy(next(stream).inputs_BT))
 
 
 def test_two_batches_are_made_before_they_are_asked_for(corpus):
@@ -67,10 +67,10 @@ def test_a_batch_that_cannot_be_made_is_said_where_it_is_taken(corpus):
 
 
 def test_the_thread_ends_with_the_feed(corpus):
-    before = set(threading.enumerate())
+    threads = set(threading.enumerate())
     feed = Feed(Batches(run_config(), Source(corpus)), CPU)
     next(feed)
-    (thread,) = set(threading.enumerate()) - before
+    (thread,) = set(threading.enumerate()) - threads
     del feed
     gc.collect()
     thread.join(timeout=60)

@@ -28,7 +28,7 @@ def test_the_blocks_multiply_in_float8_and_the_loss_stays_near(recipe):
     config = run_config("math", dtype="bfloat16")
     plain, rounded = (build_model(config, attention.load("math")) for _ in range(2))
     float8.convert(rounded.blocks, recipe, emulate=True)
-    kinds = {name.rpartition(".")[2]: type(each).__name__ for name, each in rounded.named_modules()}
+    kinds = {name.rpartition(".")[2]: type(module).__name__ for name, module in rounded.named_modules()}
     assert {name for name, kind in kinds.items() if kind == "Float8Linear"} == {
         "query", "key", "value", "out", "gate", "up", "down",
     }  # fmt: skip
@@ -59,12 +59,12 @@ def test_a_gpu_without_float8_is_refused(monkeypatch):
         float8.convert(blocks(), "tensorwise")
 
 
-@pytest.mark.parametrize(("architecture", "has"), [("gfx90a", False), ("gfx942", True)])
-def test_of_amd_gpus_those_with_float8_are_taken(monkeypatch, architecture, has):
+@pytest.mark.parametrize(("architecture", "has_float8"), [("gfx90a", False), ("gfx942", True)])
+def test_of_amd_gpus_those_with_float8_are_taken(monkeypatch, architecture, has_float8):
     """An MI250X has none, though its compute capability is Hopper's."""
     stand_in(monkeypatch, architecture)
     monkeypatch.setattr(float8, "find_spec", lambda _name: "torchao is there")
-    assert (not float8.lacking()) is has
+    assert (not float8.lacking()) is has_float8
 
 
 @pytest.mark.gpu

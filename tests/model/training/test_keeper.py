@@ -29,18 +29,18 @@ def slow(monkeypatch):
     """A disk that takes not a byte before it is told to go on."""
     disk, path_open = SimpleNamespace(reached=Event(), go_on=Event()), Path.open
 
-    def opens(path, *mode, **more):
+    def opens(path, *mode, **options):
         if mode == ("wb",):
             disk.reached.set()
             assert disk.go_on.wait(PATIENCE_SECONDS), "nothing went on while the disk was slow"
-        return path_open(path, *mode, **more)
+        return path_open(path, *mode, **options)
 
     monkeypatch.setattr(Path, "open", opens)
     return disk
 
 
-def contents(done):
-    return {path.name: path.read_bytes() for path in (done.folder / "checkpoint").iterdir()}
+def contents(outcome):
+    return {path.name: path.read_bytes() for path in (outcome.folder / "checkpoint").iterdir()}
 
 
 def test_a_slow_disk_holds_up_no_step_and_gets_the_state_of_the_step_that_it_was_given(
@@ -86,30 +86,30 @@ def test_the_same_holds_on_a_gpu(optimizer, slow, corpus, tmp_path, monkeypatch)
 @pytest.fixture
 def events(slow, monkeypatch):
     """What happens, in order; the disk goes on when the main thread waits for it."""
-    seen = []
+    log = []
     settle, hold, publish = Keeper._settle, Staging.hold, checkpoint.publish
 
     def settles(self):
         if self._writing:
             assert slow.reached.wait(PATIENCE_SECONDS)
-            seen.append("waits")
+            log.append("waits")
             slow.go_on.set()
         settle(self)
 
     def holds(self, tensors):
-        seen.append("copied")
+        log.append("copied")
         slow.reached.clear()
         slow.go_on.clear()
         return hold(self, tensors)
 
-    def publishes(kept, meta):
-        publish(kept, meta)
-        seen.append(f"saved {meta.step}")
+    def publishes(folder, meta):
+        publish(folder, meta)
+        log.append(f"saved {meta.step}")
 
     monkeypatch.setattr(Keeper, "_settle", settles)
     monkeypatch.setattr(Staging, "hold", holds)
     monkeypatch.setattr(checkpoint, "publish", publishes)
-    return seen
+    return log
 
 
 def test_a_save_waits_for_the_one_before(events, tiny, tmp_path, monkeypatch):
@@ -129,15 +129,15 @@ def test_a_run_that_ends_waits_for_the_save_under_way(events, tiny, tmp_path, mo
 def test_records_are_put_on_disk_before_each_checkpoint_that_covers_them(
     tiny, tmp_path, monkeypatch, stop_after, saves
 ):
-    seen, publish = [], checkpoint.publish
+    log, publish = [], checkpoint.publish
     monkeypatch.setattr(
-        checkpoint, "publish", lambda kept, meta: [seen.append(meta.step), publish(kept, meta)]
+        checkpoint, "publish", lambda folder, meta: [log.append(meta.step), publish(folder, meta)]
     )
     if not stop_after:
         monkeypatch.setattr(Keeper, "due", lambda self, step: step in saves)
-    before = partial(seen.append, "records")
+    before = partial(log.append, "records")
     attempt(run_config(), tiny, tmp_path / "attempt-1", stop_after, before=before)
-    assert seen == [event for step in saves for event in ("records", step)]
+    assert log == [event for step in saves for event in ("records", step)]
 
 
 @pytest.mark.fault
@@ -218,21 +218,21 @@ def test_a_run_that_fails_during_a_save_waits_for_it(slow, tiny, tmp_path, monke
 @pytest.mark.fault
 @pytest.mark.parametrize("step", [4, 29], ids=["on the way", "at the end"])
 def test_what_goes_wrong_in_a_save_apart_from_the_disk_ends_the_run(step, tiny, tmp_path, monkeypatch):
-    def fails(kept, meta):
+    def fails(folder, meta):
         raise RuntimeError("not the disk")
 
-    def after_the_save(self, at):
-        seen.append(at)
+    def after_the_save(self, current):
+        steps.append(current)
         if self._writing:
             wait([self._writing], PATIENCE_SECONDS)
-        return due(self, at) or at == step
+        return due(self, current) or current == step
 
-    seen, due = [], Keeper.due
+    steps, due = [], Keeper.due
     monkeypatch.setattr(checkpoint, "publish", fails)
     monkeypatch.setattr(Keeper, "due", after_the_save)
     with pytest.raises(RuntimeError, match="not the disk"):
         attempt(run_config(), tiny, tmp_path / "attempt-1")
-    assert seen[-1] == step + 1, "it is raised at the next step"
+    assert steps[-1] == step + 1, "it is raised at the next step"
 
 
 def killed_while_it_writes(text, folder):

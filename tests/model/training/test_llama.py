@@ -146,9 +146,9 @@ def test_every_backend_that_runs_here_gives_the_same_logits_and_gradients(name):
     ],
 )
 def test_a_peak_is_known_with_its_source_or_not_at_all(name, dtype, tflops):
-    found = peak(name, dtype)
-    assert (found and found.flops / 1e12) == (tflops and pytest.approx(tflops))
-    assert found is None or found.source
+    peak_rate = peak(name, dtype)
+    assert (peak_rate and peak_rate.flops / 1e12) == (tflops and pytest.approx(tflops))
+    assert peak_rate is None or peak_rate.source
 
 
 def test_the_seam_refuses_another_layout_than_the_case_says():
@@ -156,9 +156,9 @@ def test_the_seam_refuses_another_layout_than_the_case_says():
     q, kv = torch.randn(2, 16, 4, 8), torch.randn(2, 16, 2, 8)
     backend = attention.load("auto")
     assert attention.attend(backend, case, q, kv, kv).shape == q.shape
-    for wrong in (q.transpose(1, 2), q[:, :8], q[..., :4]):
+    for tensor in (q.transpose(1, 2), q[:, :8], q[..., :4]):
         with pytest.raises(ValueError, match=r"expected \(B, T, heads, D\)"):
-            attention.attend(backend, case, wrong, kv, kv)
+            attention.attend(backend, case, tensor, kv, kv)
     broken = replace(backend, attend=lambda q, k, v, causal: q.transpose(1, 2))
     with pytest.raises(ValueError, match="output has shape"):
         attention.attend(broken, case, q, kv, kv)
@@ -168,13 +168,13 @@ def test_the_loop_that_benchmarks_compare_with_is_the_same_llama(monkeypatch):
     """It pairs rotary components as neighbours, this one by halves: the same up to their order in a head."""
     monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
     reference = importlib.import_module("reference")
-    plain, mine, tokens_BT = reference.Reference(SMALL, 16), llama(length=16), torch.randint(50, (2, 16))
+    plain, model, tokens_BT = reference.Reference(SMALL, 16), llama(length=16), torch.randint(50, (2, 16))
     halves = torch.arange(SMALL.head_dim).view(-1, 2).T.flatten()
-    for block, layer in zip(mine.blocks, plain.layers, strict=True):
+    for block, layer in zip(model.blocks, plain.layers, strict=True):
         weights = layer.state_dict()
         for name in ("attention.query.weight", "attention.key.weight"):
             weights[name] = weights[name].unflatten(0, (-1, SMALL.head_dim))[:, halves].flatten(0, 1)
         block.load_state_dict(weights)
     for name in ("embedding", "norm", "head"):
-        getattr(mine, name).load_state_dict(getattr(plain, name).state_dict())
-    torch.testing.assert_close(mine(tokens_BT), plain(tokens_BT), rtol=0, atol=2e-6)
+        getattr(model, name).load_state_dict(getattr(plain, name).state_dict())
+    torch.testing.assert_close(model(tokens_BT), plain(tokens_BT), rtol=0, atol=2e-6)

@@ -76,8 +76,8 @@ def test_energy_is_of_the_steps_alone_and_clocks_are_of_the_record(clock, monkey
     assert (record.energy_joules, record.sm_mhz, record.throttle_reasons) == (2.0, 1200.0, "sw_power_cap")
 
 
-def of_process(**said):
-    return StepRecord(step=4, steps=2, time=now(), learning_rate=0.1, tokens=64, **said)
+def of_process(**measurements):
+    return StepRecord(step=4, steps=2, time=now(), learning_rate=0.1, tokens=64, **measurements)
 
 
 def test_a_record_of_several_processes_is_of_the_slowest_and_of_all_gpus():
@@ -90,35 +90,39 @@ def test_a_record_of_several_processes_is_of_the_slowest_and_of_all_gpus():
         step_seconds=1.01, step_seconds_max=1.2, data_wait_seconds=0.0, memory_bytes=8, energy_joules=7.0,
         sm_mhz=1000, throttle_reasons="",
     )  # fmt: skip
-    found = meter.together([(waited, None), (slowest, 0.5)])
-    assert (found.step_seconds, found.step_seconds_max, found.data_wait_seconds) == (1.01, 1.2, 1.5)
-    assert (found.memory_bytes, found.energy_joules, found.tokens) == (10, 12.0, 64)
-    assert (found.sm_mhz, found.throttle_reasons) == (900, "heat")
+    record = meter.together([(waited, None), (slowest, 0.5)])
+    assert (record.step_seconds, record.step_seconds_max, record.data_wait_seconds) == (1.01, 1.2, 1.5)
+    assert (record.memory_bytes, record.energy_joules, record.tokens) == (10, 12.0, 64)
+    assert (record.sm_mhz, record.throttle_reasons) == (900, "heat")
     unknown = waited.model_copy(update={"energy_joules": None})
     assert meter.together([(unknown, None), (slowest, 0.5)]).energy_joules is None
 
 
 def test_the_power_of_several_processes_is_of_all_gpus_once_each_has_a_window_that_is_long_enough():
     record = of_process(step_seconds=0.1, memory_bytes=10)
-    one, other = (
+    first, second = (
         record.model_copy(update={"power_joules": 800.0, "power_seconds": seconds, "power_steps": steps})
         for seconds, steps in ((1.3, 12), (1.2, 11))
     )
-    found = meter.together([(one, None), (other, None)])
-    assert (found.power_joules, found.power_seconds, found.power_steps) == (1600.0, 1.3, 12)
-    for late in (record, other.model_copy(update={"power_seconds": 1.05})):
-        found = meter.together([(one, None), (late, None)])
-        assert (found.power_joules, found.power_seconds, found.power_steps) == (None, None, None)
-    assert power_of_all([one])["power_joules"] == 800.0
+    combined = meter.together([(first, None), (second, None)])
+    assert (combined.power_joules, combined.power_seconds, combined.power_steps) == (1600.0, 1.3, 12)
+    for short in (record, second.model_copy(update={"power_seconds": 1.05})):
+        combined = meter.together([(first, None), (short, None)])
+        assert (combined.power_joules, combined.power_seconds, combined.power_steps) == (None, None, None)
+    assert power_of_all([first])["power_joules"] == 800.0
 
 
 def test_the_slowest_process_is_the_one_that_spent_most_itself_beside_the_median_of_the_others():
     record = of_process(step_seconds=2.0, memory_bytes=10)
-    found = meter.together([(record, own) for own in (1.0, 1.2, 1.9, 1.1)])
-    assert (found.slowest_rank, found.slowest_rank_seconds, found.other_ranks_seconds) == (2, 1.9, 1.1)
-    for owns in ((1.0, None), (None, None)):
-        found = meter.together([(record, own) for own in owns])
-        assert (found.slowest_rank, found.slowest_rank_seconds, found.other_ranks_seconds) == (
+    combined = meter.together([(record, seconds) for seconds in (1.0, 1.2, 1.9, 1.1)])
+    assert (combined.slowest_rank, combined.slowest_rank_seconds, combined.other_ranks_seconds) == (
+        2,
+        1.9,
+        1.1,
+    )
+    for process_seconds in ((1.0, None), (None, None)):
+        combined = meter.together([(record, seconds) for seconds in process_seconds])
+        assert (combined.slowest_rank, combined.slowest_rank_seconds, combined.other_ranks_seconds) == (
             None,
             None,
             None,
@@ -163,13 +167,13 @@ def test_what_a_process_spends_itself_is_of_the_steps_alone(clock):
 
 
 def test_a_gpu_is_timed_by_events_that_are_used_again(clock, monkeypatch):
-    made = []
+    events = []
 
     class Event:
         """Passed as soon as it is recorded; in milliseconds, as CUDA has it."""
 
         def __init__(self, enable_timing):
-            made.append(self)
+            events.append(self)
 
         def record(self):
             self.at = clock.now
@@ -193,13 +197,13 @@ def test_a_gpu_is_timed_by_events_that_are_used_again(clock, monkeypatch):
         assert (record.steps, record.step_seconds, record.step_seconds_max) == (steps, 2.0, 2.0)
         assert (record.data_wait_seconds, record.memory_bytes) == (0.25 * steps, 5)
         timed.restart()
-    assert len(made) == 7, "the start, and two of each of three steps"
+    assert len(events) == 7, "the start, and two of each of three steps"
 
 
 def test_a_run_on_a_cpu_has_times_and_no_sensors(corpus):
-    found = []
-    train(run_config("math", steps=7), Source(corpus), found.append)
-    for record in found:
+    records = []
+    train(run_config("math", steps=7), Source(corpus), records.append)
+    for record in records:
         assert 0 < record.step_seconds_min <= record.step_seconds_median <= record.step_seconds_max
         assert record.step_seconds_min <= record.step_seconds * (1 + 1e-9)
         assert record.step_seconds <= record.step_seconds_max * (1 + 1e-9)
@@ -210,21 +214,21 @@ def test_a_run_on_a_cpu_has_times_and_no_sensors(corpus):
 
 @pytest.mark.fault
 def test_data_that_come_late_are_seen(corpus, clock, monkeypatch):
-    late, loss = Feed.__next__, LOSSES["cross_entropy"]
+    next_batch, loss = Feed.__next__, LOSSES["cross_entropy"]
 
     def after(seconds, call):
-        def called(*given):
+        def called(*arguments):
             clock.now += seconds
-            return call(*given)
+            return call(*arguments)
 
         return called
 
-    monkeypatch.setattr(Feed, "__next__", after(3.0, late))
+    monkeypatch.setattr(Feed, "__next__", after(3.0, next_batch))
     monkeypatch.setattr("model.training.step.LOSSES", {"cross_entropy": after(1.0, loss)})
-    found = []
-    train(run_config("math", steps=10), Source(corpus), found.append)
-    assert [(record.step_seconds, record.data_wait_seconds) for record in found] == [
-        (4.0, 3.0 * record.steps) for record in found
+    records = []
+    train(run_config("math", steps=10), Source(corpus), records.append)
+    assert [(record.step_seconds, record.data_wait_seconds) for record in records] == [
+        (4.0, 3.0 * record.steps) for record in records
     ]
 
 
@@ -236,21 +240,21 @@ class Cycle:
 
 
 def test_the_collector_runs_at_records_and_never_in_a_step(corpus, monkeypatch):
-    made, left = [], []
+    garbage, alive = [], []
     loss = LOSSES["cross_entropy"]
 
-    def littering(*given):
-        made.append(weakref.ref(Cycle()))
+    def littering(*arguments):
+        garbage.append(weakref.ref(Cycle()))
         assert not gc.isenabled()
-        return loss(*given)
+        return loss(*arguments)
 
     monkeypatch.setattr("model.training.step.LOSSES", {"cross_entropy": littering})
     train(
         run_config("math", steps=10),
         Source(corpus),
-        lambda _: left.append([each() is not None for each in made]),
+        lambda _: alive.append([reference() is not None for reference in garbage]),
     )
-    assert left == [[True], [False] + [True] * 4, [False] * 5 + [True] * 5]
+    assert alive == [[True], [False] + [True] * 4, [False] * 5 + [True] * 5]
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
 
@@ -274,9 +278,9 @@ def test_the_collector_is_as_before_where_training_fails():
 
 def test_a_step_leaves_nothing_for_the_collector(corpus):
     """Else memory would grow from record to record."""
-    found = []
-    train(run_config("math", log_every=100), Source(corpus), lambda _: found.append(gc.collect()))
-    assert found[1] == 0
+    counts = []
+    train(run_config("math", log_every=100), Source(corpus), lambda _: counts.append(gc.collect()))
+    assert counts[1] == 0
 
 
 def on_gpu(**settings):
@@ -287,10 +291,10 @@ def on_gpu(**settings):
 
 @pytest.mark.gpu
 def test_a_gpu_tells_each_step_and_what_it_draws(corpus):
-    config, found = on_gpu(steps=200, log_every=100), []
+    config, records = on_gpu(steps=200, log_every=100), []
     pytest.importorskip("pynvml")
-    train(config, Source(corpus), found.append)
-    for record in found:
+    train(config, Source(corpus), records.append)
+    for record in records:
         assert 0 < record.step_seconds_min <= record.step_seconds_median <= record.step_seconds_max
         assert record.energy_joules >= 0
         assert record.sm_mhz > 0
@@ -301,17 +305,17 @@ def test_a_gpu_tells_each_step_and_what_it_draws(corpus):
 @pytest.mark.fault
 def test_a_gpu_that_waits_for_its_data_is_seen(corpus, monkeypatch):
     """Its own clock tells: the host, which is ahead of it, need not notice."""
-    make = Batches.__next__
+    next_batch = Batches.__next__
 
-    def slow(batches):
+    def slow_batch(batches):
         time.sleep(0.1)
-        return make(batches)
+        return next_batch(batches)
 
-    waited = []
-    for planted in (make, slow):
-        monkeypatch.setattr(Batches, "__next__", planted)
-        found = []
-        train(on_gpu(steps=60, log_every=50), Source(corpus), found.append)
-        waited.append(found[1].data_wait_seconds / (found[1].step_seconds * found[1].steps))
-    fed, starved = waited
+    shares = []
+    for source in (next_batch, slow_batch):
+        monkeypatch.setattr(Batches, "__next__", source)
+        records = []
+        train(on_gpu(steps=60, log_every=50), Source(corpus), records.append)
+        shares.append(records[1].data_wait_seconds / (records[1].step_seconds * records[1].steps))
+    fed, starved = shares
     assert fed < 0.5 < starved

@@ -49,12 +49,12 @@ def short_steps(clock, monkeypatch, phase, steps, seconds, pauses):
     """The records of steps, each followed by a pause as the next of `pauses` says, of a GPU of two rates."""
     monkeypatch.setattr(meter, "Gpu", counter := Counter(clock, phase))
     counter.spend(30.0, 100.0)
-    timed, found = Meter(CPU), []
+    timed, records = Meter(CPU), []
     for step in range(1, steps + 1):
-        found.append(counter.record(timed, step, seconds))
+        records.append(counter.record(timed, step, seconds))
         counter.spend(pauses(step), 100.0)
         timed.restart()
-    return found
+    return records
 
 
 PHASES = [0.0, 0.013, 0.031, 0.057, 0.071, 0.099]
@@ -66,37 +66,37 @@ def test_short_steps_have_a_power_over_a_second_and_more_that_nobody_exceeds(
     clock, monkeypatch, phase, seconds
 ):
     """By a counter whose grain is as long as a step: energy over a step's own time was up to 1,400 W."""
-    found = short_steps(clock, monkeypatch, phase, 60, seconds, lambda _: 0.01)
-    windows = [record for record in found if record.power_steps]
-    watts = [each.power_joules / (each.power_seconds + 0.1) for each in windows]
+    records = short_steps(clock, monkeypatch, phase, 60, seconds, lambda _: 0.01)
+    windows = [record for record in records if record.power_steps]
+    watts = [reading.power_joules / (reading.power_seconds + 0.1) for reading in windows]
     mean = (700 * seconds + 100 * 0.01) / (seconds + 0.01)
-    assert all(0.7 * mean < each <= 700 for each in watts)
-    assert all(each.power_seconds >= 1.1 for each in windows)
+    assert all(0.7 * mean < reading <= 700 for reading in watts)
+    assert all(reading.power_seconds >= 1.1 for reading in windows)
     joules, lasted = (
-        sum(getattr(each, f"power_{name}") for each in windows) for name in ("joules", "seconds")
+        sum(getattr(reading, f"power_{name}") for reading in windows) for name in ("joules", "seconds")
     )
     assert mean * (1 - 0.3 / lasted) < joules / lasted <= 700
-    starts = [each.step - each.power_steps for each in windows]
-    assert starts == [0, *[each.step for each in windows[:-1]]], "every step is in one window"
+    starts = [reading.step - reading.power_steps for reading in windows]
+    assert starts == [0, *[reading.step for reading in windows[:-1]]], "every step is in one window"
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_checkpoint_is_in_no_window_of_power_and_short_pauses_are(clock, monkeypatch, phase):
     checkpoint = {7: 20.0, 30: 5.0}
-    found = short_steps(clock, monkeypatch, phase, 60, 0.2, lambda step: checkpoint.get(step, 0.05))
-    windows = [record for record in found if record.power_steps]
-    spans = [(each.step - each.power_steps, each.step) for each in windows]
+    records = short_steps(clock, monkeypatch, phase, 60, 0.2, lambda step: checkpoint.get(step, 0.05))
+    windows = [record for record in records if record.power_steps]
+    spans = [(window.step - window.power_steps, window.step) for window in windows]
     assert not [(start, end) for start, end in spans for saved in checkpoint if start < saved < end]
     assert {7, 30} <= {start for start, _ in spans}, "a window begins anew"
-    for each in windows:
-        share = 0.2 * each.power_steps / each.power_seconds
-        assert 0.7 * (700 * share) < each.power_joules / (each.power_seconds + 0.1) <= 700
+    for window in windows:
+        share = 0.2 * window.power_steps / window.power_seconds
+        assert 0.7 * (700 * share) < window.power_joules / (window.power_seconds + 0.1) <= 700
 
 
 def test_records_of_a_second_have_a_power_each_also_after_long_pauses(clock, monkeypatch):
-    found = short_steps(clock, monkeypatch, 0.05, 5, 1.0, lambda _: 3.0)
-    assert [record.power_steps for record in found] == [1] * 5
-    assert all(600 < each.power_joules / each.power_seconds <= 700 for each in found)
+    records = short_steps(clock, monkeypatch, 0.05, 5, 1.0, lambda _: 3.0)
+    assert [record.power_steps for record in records] == [1] * 5
+    assert all(600 < entry.power_joules / entry.power_seconds <= 700 for entry in records)
 
 
 def test_no_power_is_told_across_a_reading_that_failed(clock, monkeypatch):
@@ -108,5 +108,5 @@ def test_no_power_is_told_across_a_reading_that_failed(clock, monkeypatch):
     assert counter.record(timed, 1, 2.0).power_steps is None
     timed._gpu.joules = read
     timed.restart()
-    found = counter.record(timed, 2, 2.0)
-    assert (found.power_steps, found.power_seconds) == (1, pytest.approx(2.1))
+    record = counter.record(timed, 2, 2.0)
+    assert (record.power_steps, record.power_seconds) == (1, pytest.approx(2.1))

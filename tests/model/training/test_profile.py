@@ -36,14 +36,14 @@ def trained(config, corpus):
 
 def profile(config, corpus):
     kernels = attention.load(config.attention).launches.on(config.device)
-    found = profiled(trained(config, corpus), "r1", 1, kernels)
-    assert StepProfile.model_validate_json(found.model_dump_json()) == found
-    return found, {each.part: each.seconds for each in found.parts}
+    step_profile = profiled(trained(config, corpus), "r1", 1, kernels)
+    assert StepProfile.model_validate_json(step_profile.model_dump_json()) == step_profile
+    return step_profile, {part.part: part.seconds for part in step_profile.parts}
 
 
-@pytest.mark.parametrize("more", [{}, {"accumulate": 2, "warmup_steps": 20}], ids=["whole", "in parts"])
-def test_the_steps_are_those_that_the_run_would_do_next(corpus, more):
-    run, longer = (trained(run_config(steps=steps, **more), corpus) for steps in (6, 9))
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 2, "warmup_steps": 20}], ids=["whole", "in parts"])
+def test_the_steps_are_those_that_the_run_would_do_next(corpus, settings):
+    run, longer = (trained(run_config(steps=steps, **settings), corpus) for steps in (6, 9))
     profiled(run, "r1", 1, None)  # one step, on a CPU
     run.step()
     run.step()
@@ -53,11 +53,11 @@ def test_the_steps_are_those_that_the_run_would_do_next(corpus, more):
 
 @pytest.mark.parametrize("name", HERE)
 def test_every_part_of_a_step_on_a_cpu_is_seen(name, corpus):
-    found, parts = profile(run_config(name, steps=2), corpus)
-    assert found.steps == 1 and found.reason is None and list(parts) == list(PARTS)
+    step_profile, parts = profile(run_config(name, steps=2), corpus)
+    assert step_profile.steps == 1 and step_profile.reason is None and list(parts) == list(PARTS)
     assert all(parts[part] > 0 for part in BUSY)
     assert parts["communication"] == 0
-    assert sum(parts.values()) == pytest.approx(found.step_seconds, rel=1e-6)
+    assert sum(parts.values()) == pytest.approx(step_profile.step_seconds, rel=1e-6)
 
 
 def _sum_beside_a_product(world):
@@ -72,26 +72,26 @@ def _sum_beside_a_product(world):
             torch.distributed.all_reduce(numbers)
 
     work()
-    return [(each.name, each.start, each.end) for each in _operators(watched("cpu", work)[1])]
+    return [(operator.name, operator.start, operator.end) for operator in _operators(watched("cpu", work)[1])]
 
 
 def test_what_gloo_does_in_its_own_threads_is_seen_beside_the_work_of_the_step():
-    for found in together(_sum_beside_a_product, shard=2):
-        sums = [(start, end) for name, start, end in found if name == "gloo:all_reduce"]
-        product = [end for name, _, end in found if name == "aten::mm"]
+    for operators in together(_sum_beside_a_product, shard=2):
+        sums = [(start, end) for name, start, end in operators if name == "gloo:all_reduce"]
+        product = [end for name, _, end in operators if name == "aten::mm"]
         (_, first_ended), (second_began, _) = sorted(
             sums
         )  # gloo may begin after the product, but is waited for
         assert max(first_ended, *product) < second_began
-        mine = [each for each in found if not each[0].startswith("gloo:")]
-        ordered = sorted((start, end) for _, start, end in mine)
-        assert all(end < start + 1e-3 for (_, end), (start, _) in itertools.pairwise(ordered))
+        host_operators = [operator for operator in operators if not operator[0].startswith("gloo:")]
+        spans = sorted((start, end) for _, start, end in host_operators)
+        assert all(end < start + 1e-3 for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def _profile_together(world, config, corpus):
     run = train(config, Source(corpus), lambda record: None, world=world)
-    found = profiled(run, "r1", 1, None)
-    return {each.part: (each.seconds, each.hidden_seconds) for each in found.parts}
+    step_profile = profiled(run, "r1", 1, None)
+    return {part.part: (part.seconds, part.hidden_seconds) for part in step_profile.parts}
 
 
 def _steps_seen(world, config, corpus):
@@ -104,12 +104,14 @@ def _steps_seen(world, config, corpus):
         with torch.autograd.profiler.record_function(f"step {steps[-1]}"):
             step()
 
-    run.step, seen = marked, []
-    with patch("model.training.profile.counted", lambda events: seen.append(events) or counted(events)):
+    run.step, event_lists = marked, []
+    with patch(
+        "model.training.profile.counted", lambda events: event_lists.append(events) or counted(events)
+    ):
         profiled(run, "r1", 1, None)
     return [
         [event.name for event in events if event.name.startswith("step ")]
-        for events in (*seen, counted(seen[0]))
+        for events in (*event_lists, counted(event_lists[0]))
     ]
 
 
@@ -117,18 +119,18 @@ def test_processes_wait_for_each_others_profilers_in_a_step_that_is_not_counted(
     config = run_config("math", steps=2)
     assert _steps_seen(ALONE, config, corpus) == [["step 0"]] * 2
     config = config.model_copy(update={"parallel": ParallelConfig(replicate=2)})
-    for found in together(_steps_seen, config, corpus, replicate=2):
-        assert found == [["step 0", "step 1"], ["step 1"]]
+    for names in together(_steps_seen, config, corpus, replicate=2):
+        assert names == [["step 0", "step 1"], ["step 1"]]
 
 
-@pytest.mark.parametrize("way", [{"replicate": 2}, {"shard": 2}, {"tensor": 2}, {"context": 2}], ids=str)
-def test_all_processes_of_a_run_do_the_profiled_steps_and_see_what_they_tell_each_other(corpus, way):
-    alone = _profile_together(ALONE, run_config("math", steps=2), corpus)
-    assert alone["communication"] == (0, 0)
-    config = run_config("math", steps=2).model_copy(update={"parallel": ParallelConfig(**way)})
-    for found in together(_profile_together, config, corpus, **way):
-        assert sum(found["communication"]) > 0
-        assert all(found[part][0] > 0 for part in BUSY)
+@pytest.mark.parametrize("parallel", [{"replicate": 2}, {"shard": 2}, {"tensor": 2}, {"context": 2}], ids=str)
+def test_all_processes_of_a_run_do_the_profiled_steps_and_see_what_they_tell_each_other(corpus, parallel):
+    single = _profile_together(ALONE, run_config("math", steps=2), corpus)
+    assert single["communication"] == (0, 0)
+    config = run_config("math", steps=2).model_copy(update={"parallel": ParallelConfig(**parallel)})
+    for parts in together(_profile_together, config, corpus, **parallel):
+        assert sum(parts["communication"]) > 0
+        assert all(parts[part][0] > 0 for part in BUSY)
 
 
 def test_activations_that_are_computed_again_are_seen_where_they_are(corpus):
@@ -138,21 +140,21 @@ def test_activations_that_are_computed_again_are_seen_where_they_are(corpus):
 
 def inferred(config, corpus):
     """A run's profile after its last token, and seconds by phase and part."""
-    done = infer(config, Source(corpus), lambda record: None, lambda records: None)
+    run = infer(config, Source(corpus), lambda record: None, lambda records: None)
     kernels = attention.load(config.attention).launches.on(config.device)
-    found = profiled(done, "r1", 1, kernels)
-    assert StepProfile.model_validate_json(found.model_dump_json()) == found
-    return found, {(each.phase, each.part): each.seconds for each in found.parts}
+    step_profile = profiled(run, "r1", 1, kernels)
+    assert StepProfile.model_validate_json(step_profile.model_dump_json()) == step_profile
+    return step_profile, {(part.phase, part.part): part.seconds for part in step_profile.parts}
 
 
 @pytest.mark.parametrize("name", decoders())
 def test_a_prefill_and_a_decoded_token_are_split_by_part(name, corpus):
-    found, parts = inferred(inference(name), corpus)
-    assert found.steps == 1
+    step_profile, parts = inferred(inference(name), corpus)
+    assert step_profile.steps == 1
     for phase in ("step", "decode"):
         assert all(parts[phase, part] > 0 for part in FORWARD), parts
         assert all(parts[phase, part] == 0 for part in ("loss", "optimizer", "communication")), parts
-    assert sum(parts["step", part] for part in PARTS) == pytest.approx(found.step_seconds, rel=1e-6)
+    assert sum(parts["step", part] for part in PARTS) == pytest.approx(step_profile.step_seconds, rel=1e-6)
 
 
 def test_what_only_reads_prompts_has_no_profile_of_a_token(corpus):
@@ -161,18 +163,18 @@ def test_what_only_reads_prompts_has_no_profile_of_a_token(corpus):
 
 
 def test_the_decoded_token_meets_the_median_number_of_keys(corpus):
-    config, met = inference(new_tokens=4), []
-    done = infer(config, Source(corpus), lambda record: None, lambda records: None)
-    attend = done.model.blocks[0].attention.attend
+    config, lengths = inference(new_tokens=4), []
+    run = infer(config, Source(corpus), lambda record: None, lambda records: None)
+    attend = run.model.blocks[0].attention.attend
 
-    def noted(q, k, v):
-        met.append((q.shape[1], k.shape[1]))
+    def recording_attend(q, k, v):
+        lengths.append((q.shape[1], k.shape[1]))
         return attend(q, k, v)
 
-    done.model.blocks[0].attention.attend = noted
+    run.model.blocks[0].attention.attend = recording_attend
     for phase in ("step", "decode", "decode"):
-        done.phases[phase]()
-    assert met == [(PROMPT, PROMPT), (1, PROMPT + 2), (1, PROMPT + 2)]
+        run.phases[phase]()
+    assert lengths == [(PROMPT, PROMPT), (1, PROMPT + 2), (1, PROMPT + 2)]
 
 
 @pytest.mark.gpu
@@ -186,41 +188,41 @@ def test_a_prefill_and_a_decoded_token_on_a_gpu_are_split_by_part(name, compiled
     config = RunConfig.model_validate(config.model_dump() | {"device": "cuda", "model": model})
     if reasons := attention.refusals(attention.load(name), config.attention_case):
         pytest.skip("; ".join(reasons))
-    found, parts = inferred(config, corpus)
-    assert found.steps == 2
+    step_profile, parts = inferred(config, corpus)
+    assert step_profile.steps == 2
     for phase in ("step", "decode"):
         assert all(parts[phase, part] > 0 for part in FORWARD), parts
-    assert sum(parts["step", part] for part in PARTS) >= 0.999 * found.step_seconds
+    assert sum(parts["step", part] for part in PARTS) >= 0.999 * step_profile.step_seconds
 
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("default")  # shown, not fatal: compilers warn about matters of their own
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize(
-    "more",
+    "settings",
     [{}, {"compile": True}, {"loss": "linear_cross_entropy", "optimizer": "adamw_one_pass"}],
     ids=["eager", "compiled", "own kernels"],
 )
 @pytest.mark.parametrize("name", ["auto", "cudnn", "flash", "custom"])
-def test_the_kernels_of_a_step_on_a_gpu_are_split_by_part(name, more, corpus):
+def test_the_kernels_of_a_step_on_a_gpu_are_split_by_part(name, settings, corpus):
     model = {"dim": 1024, "layers": 4, "heads": 8, "kv_heads": 2, "ffn_dim": 4096, "vocab_size": 32768}
-    config = run_config(name, steps=3, dtype="bfloat16", sequence_length=1024, batch_size=2, **more)
+    config = run_config(name, steps=3, dtype="bfloat16", sequence_length=1024, batch_size=2, **settings)
     config = RunConfig.model_validate(config.model_dump() | {"device": "cuda", "model": model})
     if reasons := attention.load(name).unsupported_reasons(config.attention_case):
         pytest.skip("; ".join(reasons))
-    found, parts = profile(config, corpus)
-    assert found.steps == 2
+    step_profile, parts = profile(config, corpus)
+    assert step_profile.steps == 2
     assert all(parts[part] > 0 for part in BUSY), parts
     assert parts["products"] > parts["loss"] and parts["communication"] == 0, parts
-    assert sum(parts.values()) >= 0.999 * found.step_seconds
+    assert sum(parts.values()) >= 0.999 * step_profile.step_seconds
 
 
 class Event(SimpleNamespace):
     """What PyTorch's profiler says of one event."""
 
-    def __init__(self, name, start, end, number=0, on=DeviceType.CPU):
+    def __init__(self, name, start, end, number=0, device=DeviceType.CPU):
         span = SimpleNamespace(start=start, end=end, elapsed_us=lambda: end - start)
-        super().__init__(name=name, time_range=span, id=number, device_type=on)
+        super().__init__(name=name, time_range=span, id=number, device_type=device)
 
 
 def test_a_kernel_is_of_the_part_at_which_the_host_launched_it():
@@ -228,19 +230,23 @@ def test_a_kernel_is_of_the_part_at_which_the_host_launched_it():
     host = [
         Event(f"{MARK}forward", 0, 60), Event(f"{MARK}attention", 5, 10), Event(f"{MARK}attention", 25, 30),
         Event(f"{MARK}hidden", 40, 41), Event(f"{MARK}backward", 60, 120), Event(f"{MARK}hidden gradient", 70, 71),
-        *(Event(f"{MARK}{name}", at, at) for name, at in (("o gradient", 75), ("qkv gradient", 80))),
-        *(Event(f"{MARK}qkv gradient", at, at) for at in (82, 84)),
-        *(Event(f"{MARK}{name}", at, at) for name, at in (("o gradient", 95), ("qkv gradient", 100))),
+        *(Event(f"{MARK}{name}", moment, moment) for name, moment in (("o gradient", 75), ("qkv gradient", 80))),
+        *(Event(f"{MARK}qkv gradient", moment, moment) for moment in (82, 84)),
+        *(Event(f"{MARK}{name}", moment, moment) for name, moment in (("o gradient", 95), ("qkv gradient", 100))),
         Event(f"{MARK}optimizer", 120, 140), Event("aten::mul", 121, 130, 1),
         Event("assay::hopper_attention_backward", 76, 79),  # an operator of this project's, not a mark
     ]  # fmt: skip
-    asked = {1: 6, 2: 45, 3: 65, 4: 78, 5: 83, 6: 97, 7: 125, 8: 20}
-    launches = [Event("cudaLaunchKernel", at, at + 1, number) for number, at in asked.items()]
-    kernels = [Event("some_kernel", 200 + 10 * n, 201 + 10 * n, n, DeviceType.CUDA) for n in (*asked, 9)]
+    launch_times = {1: 6, 2: 45, 3: 65, 4: 78, 5: 83, 6: 97, 7: 125, 8: 20}
+    launches = [
+        Event("cudaLaunchKernel", moment, moment + 1, number) for number, moment in launch_times.items()
+    ]
+    kernels = [
+        Event("some_kernel", 200 + 10 * n, 201 + 10 * n, n, DeviceType.CUDA) for n in (*launch_times, 9)
+    ]
     marks = [Event(f"{MARK}forward", 200, 300, 77, DeviceType.CUDA)]  # as the tracer shows regions on a GPU
     events = host + launches + kernels + marks
     pieces = _kernels(events)
-    assert [piece.asked for piece in pieces] == [*asked.values(), None]
+    assert [piece.asked for piece in pieces] == [*launch_times.values(), None]
     spans = _spans(events)
     assert [part_of(piece, spans, None) for piece in pieces] == [
         "attention", "loss", "loss", "attention", "elementwise", "attention", "optimizer", "elementwise", "elementwise",

@@ -22,9 +22,9 @@ def allclose(backend: attention.Backend, case: Case, name: str = "math") -> dict
 
 @pytest.mark.parametrize("name", ["auto", "math", "tiled"])
 def test_in_float32_an_honest_backend_is_close_and_so_is_math_to_float64(name: str) -> None:
-    made = allclose(attention.load(name), CASE, name)
-    assert list(made) == ["logits", "gradients"]
-    for check in made.values():
+    checks = allclose(attention.load(name), CASE, name)
+    assert list(checks) == ["logits", "gradients"]
+    for check in checks.values():
         assert check.passed and check.tolerance == 1 and check.measured is not None
         assert check.measured <= 0.01 and check.plain is not None and 0 < check.plain <= 0.01
         assert (check.measured == 0) == (name == "math")
@@ -39,14 +39,14 @@ def test_in_16_bits_where_math_itself_is_not_close_it_is_recorded_and_not_judged
 
 def test_the_ratio_is_one_where_torch_begins_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """With tolerances that are the ratio times as large, and a little more or less."""
-    kept: list[dict[str, dict[str, torch.Tensor]]] = []
+    tensors: list[dict[str, dict[str, torch.Tensor]]] = []
     compare = same_model._compare
-    monkeypatch.setattr(same_model, "_compare", lambda subject, x: (kept.append(x), compare(subject, x)))
+    monkeypatch.setattr(same_model, "_compare", lambda subject, x: (tensors.append(x), compare(subject, x)))
     ratio = allclose(attention.load("tiled"), CASE, "tiled")["logits"].measured
-    own, math = (kept[0][who]["logits"] for who in ("own", "math"))
+    own, math = (tensors[0][side]["logits"] for side in ("own", "math"))
     assert ratio is not None
-    for times, close in ((1.001, True), (0.999, False)):
-        tolerance = 1e-3 * ratio * times
+    for factor, close in ((1.001, True), (0.999, False)):
+        tolerance = 1e-3 * ratio * factor
         assert torch.allclose(own, math, rtol=tolerance, atol=tolerance) is close
 
 
@@ -54,13 +54,13 @@ def test_nan_and_a_missing_gradient_fail_also_where_no_number_is_judged() -> Non
     def nan(q, k, v, causal):
         return planted.right(q, k, v, causal) * torch.nan
 
-    half = replace(CASE, dtype="bfloat16")
-    made = allclose(replace(right_backend, attend=nan), half)
-    assert [(check.passed, check.measured) for check in made.values()] == [(False, None)] * 2
+    case = replace(CASE, dtype="bfloat16")
+    checks = allclose(replace(right_backend, attend=nan), case)
+    assert [(check.passed, check.measured) for check in checks.values()] == [(False, None)] * 2
 
     def detached(q, k, v, causal):
         return planted.right(q.detach(), k.detach(), v.detach(), causal)
 
-    made = allclose(replace(right_backend, attend=detached), CASE)
-    assert made["logits"].passed
-    assert not made["gradients"].passed and made["gradients"].measured is None
+    checks = allclose(replace(right_backend, attend=detached), CASE)
+    assert checks["logits"].passed
+    assert not checks["gradients"].passed and checks["gradients"].measured is None

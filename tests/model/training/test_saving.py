@@ -42,18 +42,20 @@ def test_a_state_is_a_file_that_the_library_safetensors_reads(dtype, tmp_path):
 
     saved = state(1.5, run_config("math", dtype=dtype))
     checkpoint.save(tmp_path / "checkpoint", saved, 4, Position())
-    found, expected = load_file(tmp_path / "checkpoint" / "state-4.safetensors"), checkpoint._tensors(saved)
-    assert found.keys() == expected.keys()
+    loaded, expected = load_file(tmp_path / "checkpoint" / "state-4.safetensors"), checkpoint._tensors(saved)
+    assert loaded.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert found[name].dtype == tensor.dtype
-        assert torch.equal(found[name], tensor), name
+        assert loaded[name].dtype == tensor.dtype
+        assert torch.equal(loaded[name], tensor), name
 
 
 @pytest.mark.refused
 def test_a_checkpoint_of_other_tensors_is_refused(tmp_path, monkeypatch):
     checkpoint.save(tmp_path / "checkpoint", state(1.0), 1, Position())
     tensors = checkpoint._tensors
-    monkeypatch.setattr(checkpoint, "_tensors", lambda given: dict(reversed(tensors(given).items())))
+    monkeypatch.setattr(
+        checkpoint, "_tensors", lambda training_state: dict(reversed(tensors(training_state).items()))
+    )
     with pytest.raises(Unreadable, match="its tensors are not those of this version's model"):
         checkpoint.load(tmp_path / "checkpoint", state(0.0))
 
@@ -63,45 +65,45 @@ def test_a_checkpoint_of_other_tensors_is_refused(tmp_path, monkeypatch):
 def test_a_crash_at_any_sync_rename_or_removal_leaves_the_old_or_the_new_checkpoint(
     cleans, tmp_path, monkeypatch
 ):
-    kept, seen, crashes = tmp_path / "checkpoint", set(), 0
+    folder, steps, crashes = tmp_path / "checkpoint", set(), 0
     while True:
-        shutil.rmtree(kept, ignore_errors=True)
-        checkpoint.save(kept, state(1.0), 1, Position())
-        left = [crashes]
+        shutil.rmtree(folder, ignore_errors=True)
+        checkpoint.save(folder, state(1.0), 1, Position())
+        remaining = [crashes]
         with monkeypatch.context() as patch:
             for name in ("fsync", "replace", "rename", "unlink"):
-                patch.setattr(os, name, crash_when_none_is_left(left, getattr(os, name)))
+                patch.setattr(os, name, crash_when_none_is_left(remaining, getattr(os, name)))
             if not cleans:
-                patch.setattr(shutil, "rmtree", lambda *given, **more: None)
+                patch.setattr(shutil, "rmtree", lambda *arguments, **options: None)
             try:
-                checkpoint.save(kept, state(2.0), 2, Position(epoch=1))
+                checkpoint.save(folder, state(2.0), 2, Position(epoch=1))
                 break
             except Crash:
                 crashes += 1
-        found = state(0.0)
-        step, position = checkpoint.load(kept, found)
-        assert checkpoint.inspect(kept) == step
+        loaded = state(0.0)
+        step, position = checkpoint.load(folder, loaded)
+        assert checkpoint.inspect(folder) == step
         assert position.epoch == step - 1
-        values = [*found.model.parameters(), *found.optimizer.means]
+        values = [*loaded.model.parameters(), *loaded.optimizer.means]
         assert {value.unique().item() for value in values} == {float(step)}
-        seen.add(step)
-        checkpoint.save(kept, state(3.0), 3, Position())
-        assert checkpoint.inspect(kept) == 3
+        steps.add(step)
+        checkpoint.save(folder, state(3.0), 3, Position())
+        assert checkpoint.inspect(folder) == 3
         assert sorted(path.name for path in tmp_path.rglob("*")) == [
             "checkpoint",
             "meta.json",
             "state-3.safetensors",
         ]
-    assert seen == {1, 2}
+    assert steps == {1, 2}
     assert crashes >= 8
 
 
-def crash_when_none_is_left(left, call):
-    def wrapped(*given, **more):
-        if left[0] == 0:
+def crash_when_none_is_left(remaining, call):
+    def wrapped(*arguments, **options):
+        if remaining[0] == 0:
             raise Crash
-        left[0] -= 1
-        return call(*given, **more)
+        remaining[0] -= 1
+        return call(*arguments, **options)
 
     return wrapped
 
@@ -143,10 +145,10 @@ def test_a_full_disk_stops_no_training_and_leaves_the_checkpoint_before(
     monkeypatch.setattr(Keeper, "due", lambda self, step: step in (4, 12))
     first = attempt(run_config(), tiny, full_disk)
     assert first.records[-1].step == 30
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert said[0].startswith("could not save a checkpoint at step 12")
-    assert "No space left" in said[0]
+    messages = capsys.readouterr().err.splitlines()
+    assert len(messages) == 1
+    assert messages[0].startswith("could not save a checkpoint at step 12")
+    assert "No space left" in messages[0]
     assert files(first) == ["meta.json", "state-4.safetensors"]
     assert [path.name for path in full_disk.iterdir()] == ["checkpoint"], "what did not fit is gone"
     assert_same(first.records, first, reference("pack", tiny))

@@ -11,16 +11,16 @@ def tensors(device="cpu"):
     """Some that are smaller than a block of 100 bytes, larger, empty, single numbers, and not contiguous."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(3,), (7, 11), (), (0,), (25,), (60, 2)]
-    found = [torch.randn(shape, generator=generator).to(device) for shape in shapes]
-    return [*found, found[1].bfloat16(), found[5].T]
+    contiguous = [torch.randn(shape, generator=generator).to(device) for shape in shapes]
+    return [*contiguous, contiguous[1].bfloat16(), contiguous[5].T]
 
 
-def contents(held):
-    return b"".join(held)
+def contents(blocks):
+    return b"".join(blocks)
 
 
-def expected(given):
-    return contents(bytes(piece) for piece in tensorfile.passing(given))
+def expected(originals):
+    return contents(bytes(piece) for piece in tensorfile.passing(originals))
 
 
 @pytest.fixture(autouse=True)
@@ -29,40 +29,40 @@ def small_blocks(monkeypatch):
 
 
 def test_a_copy_has_the_tensors_bytes_in_their_order_in_whole_blocks():
-    found = Staging().hold(tensors())
-    assert contents(found) == expected(tensors())
-    assert {len(block) for block in found[:-1]} == {100}
+    blocks = Staging().hold(tensors())
+    assert contents(blocks) == expected(tensors())
+    assert {len(block) for block in blocks[:-1]} == {100}
 
 
 def test_a_tensor_that_changes_afterwards_does_not_change_its_copy():
-    given = tensors()
-    found = Staging().hold(given)
-    for each in given:
-        each.zero_()
-    assert contents(found) == expected(tensors())
+    originals = tensors()
+    blocks = Staging().hold(originals)
+    for tensor in originals:
+        tensor.zero_()
+    assert contents(blocks) == expected(tensors())
 
 
 def test_the_next_copy_takes_the_same_memory_and_a_smaller_one_has_no_bytes_of_the_one_before():
     stage = Staging()
     stage.hold(tensors())
-    before = [block.data_ptr() for block in stage._blocks]
-    found = stage.hold(tensors()[:2])
-    assert [block.data_ptr() for block in stage._blocks] == before
-    assert contents(found) == expected(tensors()[:2])
+    addresses = [block.data_ptr() for block in stage._blocks]
+    blocks = stage.hold(tensors()[:2])
+    assert [block.data_ptr() for block in stage._blocks] == addresses
+    assert contents(blocks) == expected(tensors()[:2])
     assert stage.hold([]) == []
 
 
 def no_memory_after(monkeypatch, blocks):
     """Torch has so many more blocks to give."""
-    empty, left = torch.empty, [blocks]
+    empty, remaining = torch.empty, [blocks]
 
-    def given(*shape, **more):
-        left[0] -= 1
-        if left[0] < 0:
+    def limited_empty(*shape, **options):
+        remaining[0] -= 1
+        if remaining[0] < 0:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return empty(*shape, **more)
+        return empty(*shape, **options)
 
-    monkeypatch.setattr(torch, "empty", given)
+    monkeypatch.setattr(torch, "empty", limited_empty)
 
 
 @pytest.mark.fault
@@ -89,17 +89,17 @@ def test_on_a_gpu_a_copy_in_pinned_memory_is_complete_before_the_next_kernel_ove
         numbers.add_(1)
         copy = stage.hold([numbers])
         numbers.fill_(-1)
-        found = torch.frombuffer(bytearray(contents(copy)), dtype=torch.int32)
-        assert torch.equal(found, torch.arange(2**26, dtype=torch.int32) + turn + 1)
-        numbers.copy_(found)
+        copied = torch.frombuffer(bytearray(contents(copy)), dtype=torch.int32)
+        assert torch.equal(copied, torch.arange(2**26, dtype=torch.int32) + turn + 1)
+        numbers.copy_(copied)
     assert len(stage._blocks) == 4
     assert all(block.is_pinned() for block in stage._blocks)
 
 
 def test_a_copy_leaves_some_of_the_hosts_memory_to_others(monkeypatch):
     """Linux would give it, and end the process when it is used."""
-    stage, left = Staging(), iter([staging.SPARE + 200, staging.SPARE + 100, staging.SPARE + 99])
-    monkeypatch.setattr(staging.hostmemory, "left", lambda: next(left))
+    stage, free_bytes = Staging(), iter([staging.SPARE + 200, staging.SPARE + 100, staging.SPARE + 99])
+    monkeypatch.setattr(staging.hostmemory, "left", lambda: next(free_bytes))
     with pytest.raises(MemoryError, match="ran out after copying 200 bytes of it"):
         stage.hold(tensors())
     assert not stage._blocks

@@ -9,10 +9,10 @@ NAMES = ["embedding.weight", "blocks.0.up.weight", "head.weight"]
 
 
 def trail(*steps):
-    found = Trail(NAMES)
+    history = Trail(NAMES)
     for number, (loss, norms) in enumerate(steps, start=5):
-        found.add(number, torch.tensor(loss), torch.tensor(norms))
-    return found
+        history.add(number, torch.tensor(loss), torch.tensor(norms))
+    return history
 
 
 FINE = (2.0, [1.0, 1.0, 1.0])
@@ -20,7 +20,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "message"),
     [
         (
             [FINE, (NAN, [NAN] * 3), (NAN, [NAN] * 3)],
@@ -35,12 +35,12 @@ NAN, INF = float("nan"), float("inf")
         ([(2.5, [3e38, 3e38, 3e38])], "gradient norm inf at step 5; the loss was 2.5"),
     ],
 )
-def test_the_first_that_is_not_finite_is_named(steps, said):
-    assert trail(*steps).first() == said
+def test_the_first_that_is_not_finite_is_named(steps, message):
+    assert trail(*steps).first() == message
 
 
 def test_a_trail_that_was_cleared_begins_anew():
-    found = trail((NAN, [NAN] * 3))
-    found.clear()
-    found.add(9, torch.tensor(1.0), torch.tensor([NAN, 1.0, 1.0]))
-    assert found.first().startswith("the gradient of embedding.weight has norm nan, at step 9")
+    history = trail((NAN, [NAN] * 3))
+    history.clear()
+    history.add(9, torch.tensor(1.0), torch.tensor([NAN, 1.0, 1.0]))
+    assert history.first().startswith("the gradient of embedding.weight has norm nan, at step 9")

@@ -25,9 +25,9 @@ from tests.model.conftest import run_config
 
 
 def records(config, corpus):
-    found = []
-    train(config, Source(corpus), found.append)
-    return found
+    step_records = []
+    train(config, Source(corpus), step_records.append)
+    return step_records
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_a_run_on_the_cpu_leaves_the_machines_gpus_alone(reference, corpus, monk
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "_lazy_init", used)
-    assert [each.loss for each in records(run_config(), corpus)] == [each.loss for each in reference]
+    assert [record.loss for record in records(run_config(), corpus)] == [record.loss for record in reference]
     assert certify_case("math", run_config().attention_case).verdict == "right"
 
 
@@ -63,8 +63,8 @@ def test_steps_are_recorded_at_the_first_every_nth_and_the_last(reference, corpu
 
 
 def test_the_same_seed_gives_the_same_losses_and_another_seed_others(reference, corpus):
-    again = records(run_config(), corpus)
-    assert [record.loss for record in again] == [record.loss for record in reference]
+    repeated = records(run_config(), corpus)
+    assert [record.loss for record in repeated] == [record.loss for record in reference]
     assert [record.loss for record in records(run_config(seed=1), corpus)] != [
         record.loss for record in reference
     ]
@@ -92,18 +92,20 @@ def test_padding_counts_as_tokens_and_not_as_training_tokens(tmp_path):
     path = tmp_path / "text.parquet"
     pq.write_table(pa.table({"text": ["a" * 10, "b" * 100]}), path)
     config = run_config(mode="pad", sequence_length=50, batch_size=1, steps=4, log_every=1)
-    found = records(config, path)
-    assert all(record.tokens == 50 for record in found)
+    step_records = records(config, path)
+    assert all(record.tokens == 50 for record in step_records)
     begin_and_end = 2  # the first of them is no label
-    assert sorted(record.training_tokens for record in found) == [10 + begin_and_end - 1] * 2 + [50] * 2
+    assert (
+        sorted(record.training_tokens for record in step_records) == [10 + begin_and_end - 1] * 2 + [50] * 2
+    )
 
 
 @pytest.mark.fault
 def test_a_loss_that_is_not_finite_stops_the_run_after_its_record(corpus):
-    found = []
+    step_records = []
     with pytest.raises(Diverged, match="at step"):
-        train(run_config(learning_rate=1e30), Source(corpus), found.append)
-    assert found[-1].loss is None or found[-1].grad_norm is None
+        train(run_config(learning_rate=1e30), Source(corpus), step_records.append)
+    assert step_records[-1].loss is None or step_records[-1].grad_norm is None
 
 
 @pytest.mark.refused
@@ -139,16 +141,16 @@ def replaced(path):
 @pytest.mark.fault
 def test_a_run_stops_where_its_data_file_is_written_to(tmp_path):
     words(path := tmp_path / "t.parquet", "aaaa")
-    found = []
+    step_records = []
 
     def report(record):
-        found.append(record)
+        step_records.append(record)
         if record.step == 5:
             rewritten(path)
 
     with pytest.raises(UserError, match="was changed while a run was reading it"):
         train(run_config("math", steps=9, log_every=1), Source(path), report)
-    assert [record.step for record in found] == [1, 2, 3, 4, 5]
+    assert [record.step for record in step_records] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.fault
@@ -156,35 +158,35 @@ def test_a_run_stops_where_its_data_file_is_written_to(tmp_path):
 def test_a_run_goes_on_with_the_text_that_it_opened(tmp_path, change):
     words(path := tmp_path / "t.parquet", "aaaa")
     os.utime(path, (0, 0))
-    monday = Source(path).checked("text")
-    monday = replace(monday, content=monday.content.model_copy(update={"stamp": _stamp(path.stat())}))
+    source = Source(path).checked("text")
+    source = replace(source, content=source.content.model_copy(update={"stamp": _stamp(path.stat())}))
     config = run_config("math", steps=9, log_every=1)
-    wanted, found = [], []
-    train(config, monday, wanted.append)
+    expected, losses = [], []
+    train(config, source, expected.append)
 
     def report(record):
-        found.append(record.loss)
+        losses.append(record.loss)
         if record.step == 2:
             change(path)
 
-    train(config, monday, report)
-    assert found == [record.loss for record in wanted]
+    train(config, source, report)
+    assert losses == [record.loss for record in expected]
 
 
 @pytest.mark.fault
 def test_a_file_that_is_replaced_before_it_is_opened_is_not_trained_on(tmp_path, monkeypatch):
     words(path := tmp_path / "t.parquet", "aaaa")
-    opened = data.Batches
-    monkeypatch.setattr(data, "Batches", lambda *given: replaced(path) or opened(*given))
+    original = data.Batches
+    monkeypatch.setattr(data, "Batches", lambda *arguments: replaced(path) or original(*arguments))
     with pytest.raises(UserError, match="was changed while a run was reading it"):
         records(run_config("math"), path)
 
 
 @pytest.mark.fault
 def test_a_parameter_without_a_gradient_ends_the_run_with_its_name(corpus, monkeypatch):
-    right = attention.load("math")
-    cut = replace(right, attend=lambda q, k, v, causal: right.attend(q, k.detach(), v, causal))
-    monkeypatch.setattr(attention, "require", lambda name, case: cut)
+    backend = attention.load("math")
+    planted = replace(backend, attend=lambda q, k, v, causal: backend.attend(q, k.detach(), v, causal))
+    monkeypatch.setattr(attention, "require", lambda name, case: planted)
     with pytest.raises(
         UserError, match=r"no gradient reaches blocks.0.attention.key.weight and 1 more param"
     ):
@@ -207,22 +209,24 @@ def test_every_recorded_step_is_finite_where_some_documents_have_no_tokens(tmp_p
 
 
 def test_the_recorded_norm_of_bfloat16_gradients_is_not_rounded_to_bfloat16(corpus):
-    found = records(run_config("math", dtype="bfloat16", steps=6, log_every=1), corpus)
-    norms = torch.tensor([record.grad_norm for record in found])
+    step_records = records(run_config("math", dtype="bfloat16", steps=6, log_every=1), corpus)
+    norms = torch.tensor([record.grad_norm for record in step_records])
     assert (norms.bfloat16().float() != norms).any()
 
 
 def test_a_compiled_model_alone_keeps_its_backend_out_of_graphs_as_that_asks():
     math = attention.load("math")
-    plain, compiled = (build_model(run_config("math", compile=each), math) for each in (False, True))
+    plain, compiled = (build_model(run_config("math", compile=flag), math) for flag in (False, True))
     assert plain.blocks[0].attention.attend.args[0] is math
     assert compiled.blocks[0].attention.attend.args[0].attend is not math.attend
 
 
 def test_bfloat16_trains_to_the_losses_of_float32(reference, corpus):
     """Rounded weights: 8 bits of them, where a step changes the ninth."""
-    found = records(run_config("math", dtype="bfloat16"), corpus)
-    assert [record.loss for record in found] == pytest.approx([record.loss for record in reference], rel=0.02)
+    step_records = records(run_config("math", dtype="bfloat16"), corpus)
+    assert [record.loss for record in step_records] == pytest.approx(
+        [record.loss for record in reference], rel=0.02
+    )
 
 
 @pytest.mark.parametrize("mode", ["pack", "pad"])
@@ -230,39 +234,39 @@ def test_bfloat16_trains_to_the_losses_of_float32(reference, corpus):
 def test_a_batch_in_parts_gives_what_it_gives_at_once(corpus, mode, parts):
     """Also where the parts differ in padding, which a mean of their means would not survive."""
     whole, added_up = (
-        records(run_config("math", mode=mode, steps=12, accumulate=each), corpus) for each in (1, parts)
+        records(run_config("math", mode=mode, steps=12, accumulate=count), corpus) for count in (1, parts)
     )
-    for one, other in zip(whole, added_up, strict=True):
-        assert (one.step, one.tokens, one.training_tokens) == (
-            other.step,
-            other.tokens,
-            other.training_tokens,
+    for whole_record, part_record in zip(whole, added_up, strict=True):
+        assert (whole_record.step, whole_record.tokens, whole_record.training_tokens) == (
+            part_record.step,
+            part_record.tokens,
+            part_record.training_tokens,
         )
-        assert other.loss == pytest.approx(one.loss, rel=1e-5)
-        assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-3)
+        assert part_record.loss == pytest.approx(whole_record.loss, rel=1e-5)
+        assert part_record.grad_norm == pytest.approx(whole_record.grad_norm, rel=1e-3)
 
 
 def test_recomputed_activations_change_no_loss_and_keep_less(reference, corpus):
-    again = records(run_config(checkpoint_activations=True), corpus)
-    assert [record.loss for record in again] == [record.loss for record in reference]
-    kept = [_kept(run_config(checkpoint_activations=each)) for each in (False, True)]
-    assert kept[1] < kept[0] / 2
+    recomputed = records(run_config(checkpoint_activations=True), corpus)
+    assert [record.loss for record in recomputed] == [record.loss for record in reference]
+    sizes = [_kept(run_config(checkpoint_activations=flag)) for flag in (False, True)]
+    assert sizes[1] < sizes[0] / 2
 
 
 def _kept(config):
     """Bytes that the blocks keep for the backward pass, parameters aside."""
-    model, kept = build_model(config, attention.load("math")), {}
-    own = {each.untyped_storage().data_ptr() for each in model.parameters()}
+    model, sizes = build_model(config, attention.load("math")), {}
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
 
     def keep(tensor):
         storage = tensor.untyped_storage()
-        kept.update({storage.data_ptr(): storage.nbytes()} if storage.data_ptr() not in own else {})
+        sizes.update({storage.data_ptr(): storage.nbytes()} if storage.data_ptr() not in parameters else {})
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        held = model.hidden(torch.zeros((4, 32), dtype=torch.long))
-    assert held.requires_grad
-    return sum(kept.values())
+        hidden = model.hidden(torch.zeros((4, 32), dtype=torch.long))
+    assert hidden.requires_grad
+    return sum(sizes.values())
 
 
 def test_training_leaves_the_default_precision_alone(corpus):
@@ -278,9 +282,9 @@ def test_training_on_the_gpu_learns_as_on_the_cpu(corpus, compile_, reference):
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
     config = run_config(compile=compile_).model_copy(update={"device": "cuda"})
-    found = records(config, corpus)
-    assert [record.step for record in found] == [record.step for record in reference]
-    assert found[-1].loss == pytest.approx(reference[-1].loss, rel=0.2)
+    step_records = records(config, corpus)
+    assert [record.step for record in step_records] == [record.step for record in reference]
+    assert step_records[-1].loss == pytest.approx(reference[-1].loss, rel=0.2)
 
 
 @pytest.mark.gpu
@@ -307,11 +311,11 @@ def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded_and_ta
 
     for _ in range(4):  # loads libraries, and takes the memory
         step()
-    taken = torch.cuda.memory_stats()["num_device_alloc"]
+    allocations = torch.cuda.memory_stats()["num_device_alloc"]
     torch.cuda.set_sync_debug_mode("error")
     try:
         norms = [step() for _ in range(3)]
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.stack(norms).isfinite().all()
-    assert torch.cuda.memory_stats()["num_device_alloc"] == taken
+    assert torch.cuda.memory_stats()["num_device_alloc"] == allocations

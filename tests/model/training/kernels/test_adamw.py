@@ -32,8 +32,8 @@ def parameters(device, dtype=torch.float32):
 def train(optimizer, steps, clip_norm=1.0):
     rng = torch.Generator().manual_seed(1)
     for step in range(1, steps + 1):
-        for each in optimizer.parameters:
-            each.grad = torch.randn(each.shape, generator=rng).to(each.device, each.dtype)
+        for parameter in optimizer.parameters:
+            parameter.grad = torch.randn(parameter.shape, generator=rng).to(parameter.device, parameter.dtype)
         optimizer.step(
             0.01 * step, optim.clip_divisor(torch.linalg.vector_norm(optimizer.gradient_norms()), clip_norm)
         )
@@ -48,22 +48,22 @@ def pair(device, dtype=torch.float32):
 
 def test_it_moves_parameters_and_states_as_pytorchs_does(device):
     ours, theirs = pair(device)
-    for each in (ours, theirs):
-        train(each, 5)
+    for optimizer in (ours, theirs):
+        train(optimizer, 5)
     for name, value in theirs.state().items():
         torch.testing.assert_close(ours.state()[name].to(value.device), value, rtol=1e-5, atol=2e-9)
-    for mine, reference in zip(ours.parameters, theirs.parameters, strict=True):
-        torch.testing.assert_close(mine, reference, rtol=2e-6, atol=1e-6)
+    for parameter, expected in zip(ours.parameters, theirs.parameters, strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=2e-6, atol=1e-6)
 
 
 def test_without_a_divisor_gradients_are_taken_as_they_are(device):
     ours, theirs = pair(device)
-    for each in (ours, theirs):
-        for parameter in each.parameters:
+    for optimizer in (ours, theirs):
+        for parameter in optimizer.parameters:
             parameter.grad = torch.full_like(parameter, 0.5)
-        each.step(0.01)
-    for mine, reference in zip(ours.means, theirs.means, strict=True):
-        torch.testing.assert_close(mine, reference)
+        optimizer.step(0.01)
+    for mean, expected in zip(ours.means, theirs.means, strict=True):
+        torch.testing.assert_close(mean, expected)
 
 
 @pytest.mark.gpu
@@ -71,23 +71,23 @@ def test_in_16_bits_it_differs_from_pytorchs_by_a_unit_in_the_last_place():
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
     ours, theirs = pair("cuda", torch.bfloat16)
-    for each in (ours, theirs):
-        train(each, 1)
-    for mine, reference in zip(ours.parameters, theirs.parameters, strict=True):
-        torch.testing.assert_close(mine, reference, rtol=2**-7, atol=1e-6)
-        assert (mine != reference).float().mean() < 0.01
+    for optimizer in (ours, theirs):
+        train(optimizer, 1)
+    for parameter, expected in zip(ours.parameters, theirs.parameters, strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=2**-7, atol=1e-6)
+        assert (parameter != expected).float().mean() < 0.01
 
 
 def test_the_norm_is_exact_to_float32(device):
     ours, _ = pair(device)
     train(ours, 1)
     exact = torch.cat([each.grad.double().flatten() for each in ours.parameters]).norm().item()
-    found = torch.linalg.vector_norm(ours.gradient_norms())
-    assert found.dtype is torch.float32
-    assert found.item() == pytest.approx(exact, rel=1e-6)
+    norm = torch.linalg.vector_norm(ours.gradient_norms())
+    assert norm.dtype is torch.float32
+    assert norm.item() == pytest.approx(exact, rel=1e-6)
     each = [parameter.grad.double().norm().item() for parameter in ours.parameters]
     assert ours.gradient_norms().tolist() == pytest.approx(each, rel=1e-6)
-    assert torch.equal(found, torch.linalg.vector_norm(ours.gradient_norms()))
+    assert torch.equal(norm, torch.linalg.vector_norm(ours.gradient_norms()))
 
 
 def test_a_gradient_that_is_not_finite_gives_a_norm_that_is_not(device):
@@ -105,7 +105,7 @@ def test_a_saved_state_resumes_with_the_steps_count(device):
     second = optim.OnePassAdamW(zip(SHAPES, first.parameters, strict=True), weight_decay=0.1)
     for name, tensor in second.state().items():
         tensor.copy_(first.state()[name])
-    for each in (whole, second):
-        train(each, 2)
-    for mine, reference in zip(second.parameters, whole.parameters, strict=True):
-        assert torch.equal(mine, reference)
+    for optimizer in (whole, second):
+        train(optimizer, 2)
+    for parameter, expected in zip(second.parameters, whole.parameters, strict=True):
+        assert torch.equal(parameter, expected)

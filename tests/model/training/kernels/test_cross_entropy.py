@@ -34,10 +34,10 @@ def test_loss_and_gradients_are_pytorchs(device, scale):
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
     for loss in (ours, theirs):
         (3 * loss).backward()  # as accumulation scales it
-        loss.gradients = [each.grad for each in (x_BTC, weight_VC)]
+        loss.gradients = [tensor.grad for tensor in (x_BTC, weight_VC)]
         x_BTC.grad = weight_VC.grad = None
-    for mine, reference in zip(ours.gradients, theirs.gradients, strict=True):
-        torch.testing.assert_close(mine, reference, rtol=1e-5, atol=1e-6 * scale)
+    for gradient, expected in zip(ours.gradients, theirs.gradients, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6 * scale)
 
 
 def test_padding_has_neither_loss_nor_gradient(device):
@@ -74,7 +74,7 @@ def test_logits_exist_once_in_16_bits():
     ).backward()  # cuBLAS takes its workspace at its first call
     x_BTC.grad = weight_VC.grad = None
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    allocated = torch.cuda.memory_allocated()
     linear_cross_entropy(x_BTC, weight_VC, labels_BT).backward()
     logits = 2 * tokens * vocabulary
-    assert torch.cuda.max_memory_allocated() - before < 1.3 * logits
+    assert torch.cuda.max_memory_allocated() - allocated < 1.3 * logits

@@ -28,13 +28,15 @@ def together(function, *given, device="cpu", **parallel):
     address = f"127.0.0.1:{listening.getsockname()[1]}"
     pipes, children = [], []
     for rank in range(parallel.processes):
-        mine, its = context.Pipe(duplex=False)
+        receiver, sender = context.Pipe(duplex=False)
         place = Place(rank, parallel.processes, rank, address)
-        more = (device, listening if rank == 0 else None, function, given)
-        children.append(context.Process(target=_child, args=(its, place, parallel, *more), daemon=True))
+        settings = (device, listening if rank == 0 else None, function, given)
+        children.append(
+            context.Process(target=_child, args=(sender, place, parallel, *settings), daemon=True)
+        )
         children[-1].start()
-        its.close()
-        pipes.append(mine)
+        sender.close()
+        pipes.append(receiver)
     listening.close()
     try:
         answers = [_answer(pipe) for pipe in pipes]
@@ -42,9 +44,9 @@ def together(function, *given, device="cpu", **parallel):
         for child in children:
             child.kill()
             child.join()
-    failures = [said for failed, said in answers if failed]
+    failures = [answer for failed, answer in answers if failed]
     assert not failures, "\n".join(failures)
-    return [said for _, said in answers]
+    return [answer for _, answer in answers]
 
 
 def _answer(pipe):
@@ -56,7 +58,7 @@ def _answer(pipe):
         return True, "it died"
 
 
-def _child(pipe, place, parallel, device, listening, function, given):
+def _child(pipe, place, parallel, device, listening, function, arguments):
     """Leaves without tearing torch down: gloo aborts if other processes are gone already.
 
     Where it succeeds, it stays until it is killed: others may still meet by the store that rank 0 has.
@@ -66,9 +68,9 @@ def _child(pipe, place, parallel, device, listening, function, given):
     try:
         if device == "cuda":
             torch.cuda.set_device(place.local_rank)
-        own = torch.device(device, place.local_rank if device == "cuda" else None)
-        world = join(place, parallel, own, listening)
-        pipe.send((False, function(world, *given)))
+        local_device = torch.device(device, place.local_rank if device == "cuda" else None)
+        world = join(place, parallel, local_device, listening)
+        pipe.send((False, function(world, *arguments)))
         while os.getppid() == parent:
             time.sleep(0.1)
     except BaseException:

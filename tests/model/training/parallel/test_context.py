@@ -41,27 +41,27 @@ def of_each(world, name: str, case: Case) -> dict[str, Any]:
     return sent(run(shared, Inputs(*(context.mine(y, world) for y in (x.q, x.k, x.v, x.do)))))
 
 
-def sent(found: dict[str, torch.Tensor]) -> dict[str, Any]:
+def sent(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     """As a pipe can carry it."""
-    return {step: x.float().cpu().numpy() for step, x in found.items()}
+    return {step: x.float().cpu().numpy() for step, x in tensors.items()}
 
 
-def gathered(found: list[dict[str, Any]], step: str) -> torch.Tensor:
+def gathered(answers: list[dict[str, Any]], step: str) -> torch.Tensor:
     """The shares of all processes in the order of positions."""
-    size = len(found)
+    size = len(answers)
     order = {
         place: (rank, half) for rank in range(size) for half, place in enumerate(context.places(rank, size))
     }
-    shares = [torch.from_numpy(each[step]).chunk(2, 1) for each in found]
+    shares = [torch.from_numpy(answer[step]).chunk(2, 1) for answer in answers]
     return torch.cat([shares[rank][half] for rank, half in map(order.get, range(2 * size))], 1)
 
 
 @pytest.mark.parametrize("processes", [2, 4])
 @pytest.mark.parametrize("name", BACKENDS)
 def test_output_and_gradients_are_those_of_one_process(name, processes) -> None:
-    found = together(of_each, name, CASE, context=processes)
-    for step, alone in of_one_process(name, CASE).items():
-        assert off(gathered(found, step), alone) < TOLERANCE, step
+    answers = together(of_each, name, CASE, context=processes)
+    for step, expected in of_one_process(name, CASE).items():
+        assert off(gathered(answers, step), expected) < TOLERANCE, step
 
 
 @pytest.mark.gpu
@@ -73,30 +73,30 @@ def test_on_gpus_they_keep_to_what_one_call_may_be_off_by(name, processes) -> No
     case = replace(CASE, device="cuda", dtype="bfloat16", sequence_length=2048, heads=8, head_dim=128)
     if reasons := attention.refusals(attention.load(name), replace(case, context=processes)):
         pytest.skip("; ".join(reasons))
-    found = together(of_each, name, case, device="cuda", context=processes)
+    answers = together(of_each, name, case, device="cuda", context=processes)
     x = numbers(case)
     exact, plain = reference.exact(x, True), reference.same_precision(x, True)
     for step, allowed in plain.items():
-        mine, right = gathered(found, step), exact.values[step].cpu()
-        assert off(mine, right) < 2 * off(allowed.cpu(), right), step
+        tensor, expected = gathered(answers, step), exact.values[step].cpu()
+        assert off(tensor, expected) < 2 * off(allowed.cpu(), expected), step
 
 
 def test_groups_of_processes_share_the_tokens_of_samples_of_their_own() -> None:
-    found = together(of_each, "math", CASE, shard=2, context=2)
-    for step, alone in of_one_process("math", CASE).items():
-        for group in (found[:2], found[2:]):
-            assert off(gathered(group, step), alone) < TOLERANCE, step
+    answers = together(of_each, "math", CASE, shard=2, context=2)
+    for step, expected in of_one_process("math", CASE).items():
+        for group in (answers[:2], answers[2:]):
+            assert off(gathered(group, step), expected) < TOLERANCE, step
 
 
 def test_gradients_are_added_in_float32() -> None:
     """Eight parts' gradients in bfloat16: rounded once at the end, they are as near as those of one call."""
     case = replace(CASE, dtype="bfloat16", sequence_length=256, batch=1)
-    found = together(of_each, "math", case, context=4)
+    answers = together(of_each, "math", case, context=4)
     exact, plain = reference.exact(numbers(case), True), reference.same_precision(numbers(case), True)
     for step in ("dk", "dv"):
-        assert off(gathered(found, step), exact.values[step]) < 1.2 * off(plain[step], exact.values[step]), (
-            step
-        )
+        assert off(gathered(answers, step), exact.values[step]) < 1.2 * off(
+            plain[step], exact.values[step]
+        ), step
 
 
 def test_in_one_process_the_joined_parts_are_the_whole() -> None:
@@ -136,9 +136,9 @@ def of_compiled(world, case: Case) -> dict[str, Any]:
 
 
 def test_a_compiled_block_leaves_it_out_of_its_graph() -> None:
-    found = together(of_compiled, CASE, context=2)
-    for step, alone in of_one_process("math", CASE).items():
-        assert off(gathered(found, step), alone) < TOLERANCE, step
+    answers = together(of_compiled, CASE, context=2)
+    for step, expected in of_one_process("math", CASE).items():
+        assert off(gathered(answers, step), expected) < TOLERANCE, step
 
 
 def test_a_run_asks_its_backend_for_the_calls_of_one_process() -> None:

@@ -60,17 +60,17 @@ def texts(tmp_path_factory):
 
 
 def config(parallel=None, **train):
-    found = run_config(
+    base = run_config(
         "math", **{"batch_size": 8, "steps": 4, "log_every": 1, "warmup_steps": 1, "mode": "pad", **train}
     )
-    parts = found.model_dump()
+    parts = base.model_dump()
     return RunConfig.model_validate({**parts, "parallel": parallel or {}})
 
 
 def records(world, texts, config):
-    found = []
-    train(config, Source(texts), found.append, world=world)
-    return found
+    step_records = []
+    train(config, Source(texts), step_records.append, world=world)
+    return step_records
 
 
 @pytest.fixture(scope="module")
@@ -148,50 +148,50 @@ class Cycle:
 
 def littered(world, texts, config):
     """Whether the collector is on in each step of this process, whose garbage is left at the end, and if it is on then."""
-    made, enabled = [], []
+    garbage, enabled = [], []
     loss = step.LOSSES["cross_entropy"]
 
-    def littering(*given):
-        made.append(weakref.ref(Cycle()))
+    def littering(*arguments):
+        garbage.append(weakref.ref(Cycle()))
         enabled.append(gc.isenabled())
-        return loss(*given)
+        return loss(*arguments)
 
     step.LOSSES = {"cross_entropy": littering}
     records(world, texts, config)
-    return enabled, [each() is not None for each in made], gc.isenabled()
+    return enabled, [reference() is not None for reference in garbage], gc.isenabled()
 
 
 @pytest.mark.parametrize("way", ["DDP", "FSDP2"])
 def test_in_every_process_the_collector_runs_at_records_and_never_in_a_step(way, texts):
     """One that collects garbage in a step keeps the others waiting for it."""
-    found = together(littered, texts, config(WAYS[way], log_every=2), **WAYS[way])
-    assert found == [([False] * 4, [False] * 4, True)] * 2
+    answers = together(littered, texts, config(WAYS[way], log_every=2), **WAYS[way])
+    assert answers == [([False] * 4, [False] * 4, True)] * 2
 
 
 def whole(model):
     """Its weights by name, as numbers that a pipe can carry."""
-    named = (
-        (name, getattr(each, "full_tensor", lambda each=each: each)())
-        for name, each in model.named_parameters()
+    tensors = (
+        (name, getattr(tensor, "full_tensor", lambda tensor=tensor: tensor)())
+        for name, tensor in model.named_parameters()
     )
-    return {name: each.detach().numpy() for name, each in named}
+    return {name: tensor.detach().numpy() for name, tensor in tensors}
 
 
 def weights(world, config):
     model = build_model(config, attention.load("math"), world)
     Objective(config, model, world)
-    sizes = sum(each.numel() for each in local(model.parameters()))
+    sizes = sum(tensor.numel() for tensor in local(model.parameters()))
     return whole(model), sizes
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_process_keeps_its_piece_of_the_weights_that_one_process_draws(way):
-    alone, size = weights(ALONE, config())
+    expected, size = weights(ALONE, config())
     pieces = WAYS[way].get("shard", 1) * WAYS[way].get("context", 1)
-    for found, held in together(weights, config(WAYS[way]), **WAYS[way]):
-        assert list(found) == list(alone)
-        assert all(np.array_equal(found[name], alone[name]) for name in alone)
-        assert held == size if way == "DDP" else held < size / pieces + 1
+    for values, own_size in together(weights, config(WAYS[way]), **WAYS[way]):
+        assert list(values) == list(expected)
+        assert all(np.array_equal(values[name], expected[name]) for name in expected)
+        assert own_size == size if way == "DDP" else own_size < size / pieces + 1
 
 
 def stepped(world, config):
@@ -199,28 +199,28 @@ def stepped(world, config):
     model = build_model(config, attention.load("math"), world)
     Objective(config, model, world)
     optimizer = AdamW(model.named_parameters(), 0.1, world)
-    for each in model.parameters():
-        each.grad = each.detach().clone()
+    for parameter in model.parameters():
+        parameter.grad = parameter.detach().clone()
     norms, norm = optimizer.clipped_step(0.1, 1.0)
     return norms.numpy(), norm.item(), whole(model)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_step_of_the_pieces_is_the_step_of_the_whole(way):
-    norms, norm, alone = stepped(ALONE, config())
-    for mine, all_of_them, found in together(stepped, config(WAYS[way]), **WAYS[way]):
-        assert mine == pytest.approx(norms, rel=TOLERANCE)
-        assert all_of_them == pytest.approx(norm, rel=TOLERANCE)
-        for name, right in alone.items():
-            assert (np.abs(found[name] - right) <= np.maximum(1e-5 * np.abs(right), 1e-6)).all(), name
+    norms, norm, expected_weights = stepped(ALONE, config())
+    for piece_norms, total_norm, values in together(stepped, config(WAYS[way]), **WAYS[way]):
+        assert piece_norms == pytest.approx(norms, rel=TOLERANCE)
+        assert total_norm == pytest.approx(norm, rel=TOLERANCE)
+        for name, expected in expected_weights.items():
+            assert (np.abs(values[name] - expected) <= np.maximum(1e-5 * np.abs(expected), 1e-6)).all(), name
 
 
 def held_by(world, config):
     model = build_model(config, attention.load("math"), world)
     Objective(config, model, world)
-    named = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     names = ("blocks.0.attention.query.weight", "blocks.0.attention_norm.weight", "head.weight")
-    return [holders(named[name], world.place.size) for name in names]
+    return [holders(parameters[name], world.place.size) for name in names]
 
 
 @pytest.mark.parametrize(

@@ -42,30 +42,30 @@ SETTINGS = {
 
 
 def on_gpu(parallel, train):
-    found = config(parallel, **train).model_dump()
-    return RunConfig.model_validate({**found, "device": "cuda"})
+    base = config(parallel, **train).model_dump()
+    return RunConfig.model_validate({**base, "device": "cuda"})
 
 
 def numbers(world, texts, config):  # noqa: F811
     """Loss and norm of each step, memory, and how many audits there were; audits must pass."""
     records, audits = [], []
     train(config, Source(texts), records.append, judge=judge, audited=audits.append, world=world)
-    return [(each.loss, each.grad_norm) for each in records], [each.passed for each in audits]
+    return [(entry.loss, entry.grad_norm) for entry in records], [entry.passed for entry in audits]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("way", WAYS)
 def test_two_gpus_train_as_one_does(way, name, texts):  # noqa: F811
-    settings, apart = SETTINGS[name]
+    settings, tolerance = SETTINGS[name]
     if "float8" in settings:
         pytest.importorskip("torchao")
-    mine = on_gpu(WAYS[way], settings)
-    if reasons := mine.unsupported():
+    gpu_config = on_gpu(WAYS[way], settings)
+    if reasons := gpu_config.unsupported():
         pytest.skip("; ".join(reasons.values()))
-    alone, _ = numbers(ALONE, texts, on_gpu(None, settings))
-    (found, audits), *_ = together(numbers, texts, mine, device="cuda", **WAYS[way])
-    for pair, expected in zip(found, alone, strict=True):
-        assert pair == pytest.approx(expected, rel=apart)
+    single, _ = numbers(ALONE, texts, on_gpu(None, settings))
+    (values, audits), *_ = together(numbers, texts, gpu_config, device="cuda", **WAYS[way])
+    for pair, expected in zip(values, single, strict=True):
+        assert pair == pytest.approx(expected, rel=tolerance)
     assert audits == [True]
 
 
@@ -74,21 +74,21 @@ def held_up(world, texts, config):  # noqa: F811
     if world.place.rank == 1:
         forward = Block.forward
 
-        def slow(*given):
+        def slow(*arguments):
             torch.cuda._sleep(200_000_000)
-            return forward(*given)
+            return forward(*arguments)
 
         Block.forward = slow
-    found = []
-    train(config, Source(texts), found.append, world=world)
-    return found
+    records = []
+    train(config, Source(texts), records.append, world=world)
+    return records
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("way", ["DDP", "FSDP2", "CP"])
 def test_a_slow_gpu_is_found_and_named_by_marks_in_the_streams(way, texts):  # noqa: F811
-    found, _ = together(held_up, texts, on_gpu(WAYS[way], BFLOAT16), device="cuda", **WAYS[way])
-    for record in found[2:]:
+    records, _ = together(held_up, texts, on_gpu(WAYS[way], BFLOAT16), device="cuda", **WAYS[way])
+    for record in records[2:]:
         assert record.slowest_rank == 1
         assert record.other_ranks_seconds < record.slowest_rank_seconds / 2
 
@@ -98,8 +98,8 @@ def devices(world):
 
 
 def test_each_process_has_a_gpu_of_its_own():
-    found = together(devices, device="cuda", shard=2)
-    assert len(set(found)) == 2
+    uuids = together(devices, device="cuda", shard=2)
+    assert len(set(uuids)) == 2
 
 
 def diverged(world, texts, config):  # noqa: F811
@@ -124,16 +124,16 @@ def test_an_audit_that_fails_on_one_gpu_ends_the_run_on_both(texts):  # noqa: F8
 def behind_and_stopped(world, texts, folder, config):  # noqa: F811
     """Two checkpoints of step 2: written while training goes on, and by a run that stops there."""
     torch.use_deterministic_algorithms(True)  # without them two runs may differ
-    due, left = Keeper.due, iter([False, True])
-    for name, after, asked in (
+    due, stops = Keeper.due, iter([False, True])
+    for name, due_rule, stop_rule in (
         ("behind", lambda self, step: step == 2, lambda: False),
-        ("stopped", due, lambda: next(left)),
+        ("stopped", due, lambda: next(stops)),
     ):
-        Keeper.due = after
+        Keeper.due = due_rule
         (folder / name).mkdir(exist_ok=True)
         world.most(0)
         with suppress(Interrupted):
-            checkpoints = Checkpoints(folder / name, None, asked, None)
+            checkpoints = Checkpoints(folder / name, None, stop_rule, None)
             train(config, Source(texts), lambda record: None, checkpoints, world=world)
 
 
@@ -146,8 +146,8 @@ def test_a_checkpoint_that_is_written_while_two_gpus_train_on_is_that_of_its_ste
 ):
     """Byte for byte what a run writes that stops after that step."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    mine = on_gpu(WAYS[way], BFLOAT16)
-    together(behind_and_stopped, texts, tmp_path, mine, device="cuda", **WAYS[way])
+    gpu_config = on_gpu(WAYS[way], BFLOAT16)
+    together(behind_and_stopped, texts, tmp_path, gpu_config, device="cuda", **WAYS[way])
     behind, stopped = (
         {path.name: path.read_bytes() for path in (tmp_path / name / "checkpoint").iterdir()}
         for name in ("behind", "stopped")

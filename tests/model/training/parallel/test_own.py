@@ -32,10 +32,10 @@ def shared_clock(monkeypatch):
     monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: CLOCK.value))
 
 
-def alone(mine):
+def alone(own_count):
     """Whether only this process counts; if so, time goes by."""
     with ONE_AT_A_TIME:
-        if sum(COUNTING) > mine:
+        if sum(COUNTING) > own_count:
             return False
         CLOCK.value += HELD_UP
         return True
@@ -44,13 +44,13 @@ def alone(mine):
 def held_up(call, world):
     """A call that the others have to wait for: time goes by as soon as none of them counts its own."""
 
-    def slow(*given, **named):
-        mine = COUNTING[world.place.rank]
+    def slow(*arguments, **options):
+        own_count = COUNTING[world.place.rank]
         until = time.monotonic() + PATIENCE_SECONDS
-        while not alone(mine):
+        while not alone(own_count):
             assert time.monotonic() < until, "a process counts as its own what it waits for"
             time.sleep(0.001)
-        return call(*given, **named)
+        return call(*arguments, **options)
 
     return slow
 
@@ -59,9 +59,9 @@ def shown(world):
     """Show the other processes whether this one counts."""
 
     def then_show(call):
-        def shows(own, *given):
+        def shows(own, *arguments):
             with ONE_AT_A_TIME:
-                call(own, *given)
+                call(own, *arguments)
                 COUNTING[world.place.rank] = own._marks is not None and own._running
 
         return shows
@@ -86,10 +86,10 @@ def slow_loss(world, texts, config, rank):  # noqa: F811
     return compiled(world, texts, config)[0]
 
 
-def names(found, rank):
+def names(step_records, rank):
     """Whether the records of a run say that the rank was slowest, for what was planted in it alone."""
-    assert found
-    for record in found:
+    assert step_records
+    for record in step_records:
         assert (record.slowest_rank, record.other_ranks_seconds) == (rank, 0)
         assert record.slowest_rank_seconds >= HELD_UP - 1e-9
 
@@ -97,9 +97,9 @@ def names(found, rank):
 @pytest.mark.fault
 @pytest.mark.parametrize("way", [way for way in WAYS if "TP" not in way])
 def test_a_process_whose_blocks_are_slow_is_found_and_named(way, texts):  # noqa: F811
-    last = config(WAYS[way]).processes - 1
-    found, *_ = together(planted, texts, config(WAYS[way], steps=3), last, BLOCK, **WAYS[way])
-    names(found, last)
+    last_rank = config(WAYS[way]).processes - 1
+    step_records, *_ = together(planted, texts, config(WAYS[way], steps=3), last_rank, BLOCK, **WAYS[way])
+    names(step_records, last_rank)
 
 
 @pytest.mark.fault
@@ -107,22 +107,24 @@ def test_a_process_whose_blocks_are_slow_is_found_and_named(way, texts):  # noqa
 @pytest.mark.parametrize("way", ["DDP", "FSDP2"])
 def test_slow_data_and_a_slow_update_count_too(way, place, texts):  # noqa: F811
     settings = config(WAYS[way], steps=3, **MORE["in parts, recomputed"])
-    found, _ = together(planted, texts, settings, 1, place, **WAYS[way])
-    names(found, 1)
+    step_records, _ = together(planted, texts, settings, 1, place, **WAYS[way])
+    names(step_records, 1)
 
 
 @pytest.mark.fault
 @pytest.mark.filterwarnings("default")  # Dynamo looks at what warns
 def test_it_is_found_beside_compiled_blocks(texts):  # noqa: F811
-    found, _ = together(slow_loss, texts, config(WAYS["FSDP2"], compile=True, steps=3), 1, **WAYS["FSDP2"])
-    names(found, 1)
+    step_records, _ = together(
+        slow_loss, texts, config(WAYS["FSDP2"], compile=True, steps=3), 1, **WAYS["FSDP2"]
+    )
+    names(step_records, 1)
 
 
 @pytest.mark.parametrize("way", ["TP", "CP with TP"])
 def test_nothing_is_said_where_blocks_themselves_wait(way, texts):  # noqa: F811
-    found, *_ = together(records, texts, config(WAYS[way], steps=2), **WAYS[way])
-    assert found
-    for record in found:
+    step_records, *_ = together(records, texts, config(WAYS[way], steps=2), **WAYS[way])
+    assert step_records
+    for record in step_records:
         assert not {"slowest_rank", "slowest_rank_seconds", "other_ranks_seconds"} & set(record.model_dump())
 
 
@@ -133,10 +135,10 @@ def with_another_torch(world, texts, config):  # noqa: F811
 
 @pytest.mark.fault
 def test_nothing_is_said_where_pytorch_waits_elsewhere(texts):  # noqa: F811
-    found, _ = together(with_another_torch, texts, config(WAYS["FSDP2"], steps=2), **WAYS["FSDP2"])
-    assert [record.slowest_rank for record in found] == [None, None]
+    step_records, _ = together(with_another_torch, texts, config(WAYS["FSDP2"], steps=2), **WAYS["FSDP2"])
+    assert [record.slowest_rank for record in step_records] == [None, None]
 
 
 def test_a_run_of_one_process_has_none_of_it_in_its_records(texts):  # noqa: F811
-    found = records(ALONE, texts, config(steps=1))
-    assert not [name for name in found[0].model_dump() if "rank" in name]
+    step_records = records(ALONE, texts, config(steps=1))
+    assert not [name for name in step_records[0].model_dump() if "rank" in name]

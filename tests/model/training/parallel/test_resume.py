@@ -39,19 +39,19 @@ def texts(tmp_path_factory):
 
 
 def config(world):
-    found = run_config("math", steps=STEPS, log_every=1, warmup_steps=1).model_dump()
-    return RunConfig.model_validate({**found, "parallel": world.parallel.model_dump()})
+    base = run_config("math", steps=STEPS, log_every=1, warmup_steps=1).model_dump()
+    return RunConfig.model_validate({**base, "parallel": world.parallel.model_dump()})
 
 
 def attempt(world, texts, folder, stop_after=0, resume=None):
     """The losses that the first process recorded, and what ended the attempt, in every process."""
-    records, left, ended = [], [stop_after], None
+    records, remaining, ending = [], [stop_after], None
     if world.is_first:
         folder.mkdir(exist_ok=True)
 
-    def asked():
-        left[0] -= world.place.rank == world.place.size - 1  # one process is asked to stop, and all do
-        return left[0] == 0 and stop_after > 0
+    def should_stop():
+        remaining[0] -= world.place.rank == world.place.size - 1  # one process is asked to stop, and all do
+        return remaining[0] == 0 and stop_after > 0
 
     world.most(0)
     try:
@@ -59,32 +59,32 @@ def attempt(world, texts, folder, stop_after=0, resume=None):
             config(world),
             Source(texts),
             records.append,
-            Checkpoints(folder, None, asked, resume),
+            Checkpoints(folder, None, should_stop, resume),
             world=world,
         )
     except (Interrupted, OSError) as error:
-        ended = str(error)
-    return [record.loss for record in records], ended
+        ending = str(error)
+    return [record.loss for record in records], ending
 
 
 def stopped_and_resumed(world, texts, folder):
     whole, _ = attempt(world, texts, folder / "whole")
-    first, ended = attempt(world, texts, folder / "attempt-1", stop_after=STOP)
+    first, ending = attempt(world, texts, folder / "attempt-1", stop_after=STOP)
     second, _ = attempt(world, texts, folder / "attempt-2", resume=folder / "attempt-1")
-    return whole, first + second, ended
+    return whole, first + second, ending
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_of_several_processes_goes_on_bit_for_bit(way, texts, tmp_path):
     """On as many processes; on one it goes on too, with losses that are the same up to rounding."""
-    (whole, resumed, _), *others = found = together(stopped_and_resumed, texts, tmp_path, **WAYS[way])
+    (whole, resumed, _), *others = answers = together(stopped_and_resumed, texts, tmp_path, **WAYS[way])
     assert len(whole) == STEPS
     assert resumed == whole
-    assert [(losses, again) for losses, again, _ in others] == [([], [])] * len(others)
-    assert all(f"saved at step {STOP}" in ended for *_, ended in found)
+    assert [(losses, resumed_losses) for losses, resumed_losses, _ in others] == [([], [])] * len(others)
+    assert all(f"saved at step {STOP}" in ending for *_, ending in answers)
     assert checkpoint.inspect(tmp_path / "attempt-1" / "checkpoint") == STOP
-    alone, _ = attempt(ALONE, texts, tmp_path / "attempt-3", resume=tmp_path / "attempt-1")
-    assert alone == pytest.approx(whole[STOP:], rel=TOLERANCE)
+    single_losses, _ = attempt(ALONE, texts, tmp_path / "attempt-3", resume=tmp_path / "attempt-1")
+    assert single_losses == pytest.approx(whole[STOP:], rel=TOLERANCE)
 
 
 def no_space(descriptor):
@@ -95,7 +95,7 @@ def no_space(descriptor):
 
 def with_a_full_disk(world, texts, folder, stop_after):
     """A checkpoint at step 2, and then one process has no space left; when it is asked for, all fail."""
-    due, said = Keeper.due, folder / f"said-{world.place.rank}"
+    due, log = Keeper.due, folder / f"said-{world.place.rank}"
     with pytest.MonkeyPatch.context() as patch:
         keep = Keeper.keep
 
@@ -107,10 +107,10 @@ def with_a_full_disk(world, texts, folder, stop_after):
 
         patch.setattr(Keeper, "keep", full_after_the_first)
         patch.setattr(Keeper, "due", lambda self, step: due(self, step) or step in (2, 4))
-        patch.setattr("sys.stderr", said.open("w", buffering=1))
-        losses, ended = attempt(world, texts, folder / "attempt-1", stop_after)
+        patch.setattr("sys.stderr", log.open("w", buffering=1))
+        losses, ending = attempt(world, texts, folder / "attempt-1", stop_after)
         patch.undo()
-    return len(losses), ended, said.read_text(), checkpoint.inspect(folder / "attempt-1" / "checkpoint")
+    return len(losses), ending, log.read_text(), checkpoint.inspect(folder / "attempt-1" / "checkpoint")
 
 
 @pytest.mark.fault
@@ -124,10 +124,10 @@ def test_a_full_disk_of_one_process_stops_no_training_and_leaves_the_checkpoint_
 
 @pytest.mark.fault
 def test_a_full_disk_of_one_process_fails_the_checkpoint_that_was_asked_for_on_all(texts, tmp_path):
-    for _, ended, _, kept in together(with_a_full_disk, texts, tmp_path, 4, shard=2):
-        assert "No space left on device (rank 1)" in ended
-        assert str(Path("attempt-1") / "checkpoint.part" / "state-4-1.safetensors") in ended
-        assert kept == 2
+    for _, ending, _, step in together(with_a_full_disk, texts, tmp_path, 4, shard=2):
+        assert "No space left on device (rank 1)" in ending
+        assert str(Path("attempt-1") / "checkpoint.part" / "state-4-1.safetensors") in ending
+        assert step == 2
 
 
 # Checkpoints that are written while training goes on.
@@ -138,10 +138,10 @@ def with_a_slow_disk(world, texts, folder, stop_after=0):
     due, settle, path_open, go_on = Keeper.due, Keeper._settle, Path.open, Event()
     is_slow = world.place.rank == world.place.size - 1
 
-    def opens(path, *mode, **more):
+    def opens(path, *mode, **options):
         if is_slow and mode == ("wb",):
             assert go_on.wait(PATIENCE_SECONDS), "nothing went on while the disk was slow"
-        return path_open(path, *mode, **more)
+        return path_open(path, *mode, **options)
 
     def saves(self, step):
         if step == 4 and is_slow and not stop_after:
@@ -158,8 +158,8 @@ def with_a_slow_disk(world, texts, folder, stop_after=0):
         patch.setattr(Path, "open", opens)
         patch.setattr(Keeper, "due", saves)
         patch.setattr(Keeper, "_settle", settles)
-        losses, ended = attempt(world, texts, folder / "attempt-1", stop_after)
-    return losses, ended, checkpoint.inspect(folder / "attempt-1" / "checkpoint")
+        losses, ending = attempt(world, texts, folder / "attempt-1", stop_after)
+    return losses, ending, checkpoint.inspect(folder / "attempt-1" / "checkpoint")
 
 
 def slow_and_stopped(world, texts, folder):
@@ -182,16 +182,16 @@ def test_a_slow_disk_of_one_process_holds_up_no_step_and_gets_the_state_of_the_s
     assert written == stopped
 
 
-def contents(kept):
-    return {path.name: path.read_bytes() for path in kept.iterdir()}
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.fault
 def test_processes_that_are_asked_to_stop_during_a_save_wait_for_it_and_save_once_more(texts, tmp_path):
     """The process that is asked does not count step 2, at which it saves in any case."""
-    for _, ended, kept in together(with_a_slow_disk, texts, tmp_path, 3, shard=2):
-        assert "saved at step 4" in ended
-        assert kept == 4
+    for _, ending, step in together(with_a_slow_disk, texts, tmp_path, 3, shard=2):
+        assert "saved at step 4" in ending
+        assert step == 4
 
 
 def killed_while_it_writes(world, texts, folder):

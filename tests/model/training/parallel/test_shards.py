@@ -46,14 +46,14 @@ def state(world, seed=0, config=None, data="data"):
             fully_shard(block, mesh=world.mesh[axes])
         fully_shard(model, mesh=world.mesh[axes])
     optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
-    found = checkpoint.TrainingState(config, data, model, optimizer)
+    training_state = checkpoint.TrainingState(config, data, model, optimizer)
     generator = torch.Generator().manual_seed(seed)
-    for tensor in checkpoint.trained(found).values():
+    for tensor in checkpoint.trained(training_state).values():
         whole = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
         with torch.no_grad():
             tensor.copy_(split(whole, tensor))
     torch.manual_seed(100 * seed + world.place.rank)
-    return found
+    return training_state
 
 
 def split(whole, like):
@@ -70,40 +70,40 @@ def local(tensor):
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def same(found, expected):
-    ours, theirs = checkpoint.trained(found), checkpoint.trained(expected)
+def same(loaded, expected):
+    ours, theirs = checkpoint.trained(loaded), checkpoint.trained(expected)
     assert ours.keys() == theirs.keys()
     return all(torch.equal(local(tensor), local(theirs[name])) for name, tensor in ours.items())
 
 
-def save(world, kept, seed, step=STEP):
+def save(world, folder, seed, step=STEP):
     """Save random numbers on all processes."""
-    shards.save(kept, state(world, seed), step, PLACE, world, shards.connect())
+    shards.save(folder, state(world, seed), step, PLACE, world, shards.connect())
 
 
-def save_and_load(world, kept):
-    save(world, kept, 1)
+def save_and_load(world, folder):
+    save(world, folder, 1)
     dice = torch.rand(3)
-    return load(world, kept), torch.equal(torch.rand(3), dice)
+    return load(world, folder), torch.equal(torch.rand(3), dice)
 
 
-def load(world, kept):
+def load(world, folder):
     """Whether the numbers of seed 1 come back in a model that had others, split as this world does it."""
-    found = state(world, 2)
-    return shards.load(kept, found, world) == (STEP, PLACE) and same(found, state(world, 1))
+    loaded = state(world, 2)
+    return shards.load(folder, loaded, world) == (STEP, PLACE) and same(loaded, state(world, 1))
 
 
-def files(kept):
-    return sorted(path.name for path in kept.parent.rglob("*") if path.is_file())
+def files(folder):
+    return sorted(path.name for path in folder.parent.rglob("*") if path.is_file())
 
 
 @pytest.fixture(scope="module")
 def of_four(tmp_path_factory):
     """What four processes saved, by FSDP and tensor parallelism, and loaded again."""
-    kept = tmp_path_factory.mktemp("four") / "checkpoint"
-    back = together(save_and_load, kept, shard=2, tensor=2)
-    assert back == [(True, True)] * 4, "the same values, and each rank's random numbers go on"
-    return kept
+    folder = tmp_path_factory.mktemp("four") / "checkpoint"
+    answers = together(save_and_load, folder, shard=2, tensor=2)
+    assert answers == [(True, True)] * 4, "the same values, and each rank's random numbers go on"
+    return folder
 
 
 @pytest.fixture
@@ -137,18 +137,18 @@ def test_several_processes_go_on_from_what_one_saved(tmp_path):
 
 def test_copies_of_a_model_are_saved_once_between_them(tmp_path):
     assert together(save_and_load, tmp_path / "checkpoint", replicate=2) == [(True, True)] * 2
-    kept = [path.stat().st_size for path in tmp_path.glob("checkpoint/state-*")]
+    sizes = [path.stat().st_size for path in tmp_path.glob("checkpoint/state-*")]
     checkpoint.save(tmp_path / "alone", state(ALONE, 1), STEP, PLACE)
     (whole,) = [path.stat().st_size for path in tmp_path.glob("alone/state-*")]
-    assert sum(kept) < 1.2 * whole
-    assert max(kept) < 0.6 * whole
+    assert sum(sizes) < 1.2 * whole
+    assert max(sizes) < 0.6 * whole
 
 
 def test_pytorchs_own_reader_reads_the_files(of_four):
     from torch.distributed import checkpoint as dcp
     from torch.distributed.checkpoint import HuggingFaceStorageReader
 
-    tensors = {name: torch.zeros_like(each) for name, each in checkpoint.trained(state(ALONE)).items()}
+    tensors = {name: torch.zeros_like(value) for name, value in checkpoint.trained(state(ALONE)).items()}
     with pytest.warns(UserWarning, match="single process"):
         dcp.load(tensors, storage_reader=HuggingFaceStorageReader(str(of_four)), no_dist=True)
     expected = checkpoint.trained(state(ALONE, 1))
@@ -178,8 +178,8 @@ def forget(path, instead=None):
     """A record that lacks a file, or names another, with a checksum that is right."""
     meta = checkpoint.read_meta(path.parent)
     last = [] if instead is None else [meta.files[-1].model_copy(update={"name": instead})]
-    less = meta.model_copy(update={"files": [*meta.files[:-1], *last]}).sealed()
-    path.write_text(less.model_dump_json())
+    damaged = meta.model_copy(update={"files": [*meta.files[:-1], *last]}).sealed()
+    path.write_text(damaged.model_dump_json())
 
 
 DAMAGES = {
@@ -199,35 +199,35 @@ DAMAGES = {
 def test_a_damaged_checkpoint_is_refused_by_the_name_of_the_file(name, copy):
     file, damage = DAMAGES[name]
     damage(copy / file)
-    where = str(copy) if name == "a file less" else str(copy / file)
+    location = str(copy) if name == "a file less" else str(copy / file)
     if name != "a file less":
-        with pytest.raises(Unreadable, match=where):
+        with pytest.raises(Unreadable, match=location):
             checkpoint.inspect(copy)
-    with pytest.raises(Unreadable, match=where):
+    with pytest.raises(Unreadable, match=location):
         load(ALONE, copy)
 
 
-def refusals(world, kept):
+def refusals(world, folder):
     """What each process says of a damaged file that another one verified, and of another run's checkpoint."""
-    given = {"damaged": {}, "config": {"config": run_config(learning_rate=1.0)}, "data": {"data": "other"}}
-    found = {}
-    for name, other in given.items():
+    states = {"damaged": {}, "config": {"config": run_config(learning_rate=1.0)}, "data": {"data": "other"}}
+    errors = {}
+    for name, settings in states.items():
         with pytest.raises(UserError) as caught:
-            shards.load(kept, state(world, **other), world)
-        found[name] = (type(caught.value), str(caught.value))
-    return found
+            shards.load(folder, state(world, **settings), world)
+        errors[name] = (type(caught.value), str(caught.value))
+    return errors
 
 
 @pytest.mark.fault
 @pytest.mark.refused
 def test_all_processes_refuse_what_one_of_them_finds_wrong(copy):
     flip(copy / "state-4-1.safetensors")
-    for found in together(refusals, copy, shard=2):
-        assert found["damaged"][0] is Unreadable
-        assert "state-4-1.safetensors" in found["damaged"][1]
-        assert found["config"][0] is found["data"][0] is UserError
-        assert "another configuration" in found["config"][1]
-        assert "other data" in found["data"][1]
+    for errors in together(refusals, copy, shard=2):
+        assert errors["damaged"][0] is Unreadable
+        assert "state-4-1.safetensors" in errors["damaged"][1]
+        assert errors["config"][0] is errors["data"][0] is UserError
+        assert "another configuration" in errors["config"][1]
+        assert "other data" in errors["data"][1]
 
 
 # What can go wrong while it is saved.
@@ -237,43 +237,43 @@ class Crash(BaseException):
     """The process is gone at this instant."""
 
 
-def crash_on_rank(world, kept, rank, cleans):
+def crash_on_rank(world, folder, rank, cleans):
     """Crash one rank at each sync and rename in turn; give which checkpoints were found, and how many crashes."""
     first, second, group = state(world, 1), state(world, 2), shards.connect()
-    seen, crashes = set(), 0
+    steps, crashes = set(), 0
     while True:
         if world.is_first:
-            shutil.rmtree(kept, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         world.most(0)
-        shards.save(kept, first, 1, PLACE, world, group)
+        shards.save(folder, first, 1, PLACE, world, group)
         with pytest.MonkeyPatch.context() as patch:
             if world.place.rank == rank:
                 crash_after(patch, crashes)
             if not cleans:
-                patch.setattr(shutil, "rmtree", lambda *given, **more: None)
+                patch.setattr(shutil, "rmtree", lambda *arguments, **options: None)
             try:
-                shards.save(kept, second, 2, PLACE, world, group)
+                shards.save(folder, second, 2, PLACE, world, group)
                 break
             except Crash:
                 crashes += 1
-        found = state(world, 0)
-        step, _ = shards.load(kept, found, world)
-        assert same(found, first if step == 1 else second)
-        assert checkpoint.inspect(kept) == step
+        loaded = state(world, 0)
+        step, _ = shards.load(folder, loaded, world)
+        assert same(loaded, first if step == 1 else second)
+        assert checkpoint.inspect(folder) == step
         world.most(0)
-        seen.add(step)
-    return seen, crashes, files(kept)
+        steps.add(step)
+    return steps, crashes, files(folder)
 
 
 def crash_after(patch, calls):
-    left = [calls]
+    remaining = [calls]
 
     def counted(call):
-        def wrapped(*given, **more):
-            if left[0] == 0:
+        def wrapped(*arguments, **options):
+            if remaining[0] == 0:
                 raise Crash
-            left[0] -= 1
-            return call(*given, **more)
+            remaining[0] -= 1
+            return call(*arguments, **options)
 
         return wrapped
 
@@ -285,29 +285,27 @@ def crash_after(patch, calls):
 @pytest.mark.parametrize(("rank", "cleans"), [(0, True), (0, False), (1, False)])
 def test_a_crash_of_a_process_at_any_instant_leaves_the_old_or_the_new_checkpoint(rank, cleans, tmp_path):
     """It is raised on the others too."""
-    for seen, crashes, left in together(crash_on_rank, tmp_path / "checkpoint", rank, cleans, shard=2):
-        assert seen == ({1, 2} if rank == 0 else {1})
+    for steps, crashes, names in together(crash_on_rank, tmp_path / "checkpoint", rank, cleans, shard=2):
+        assert steps == ({1, 2} if rank == 0 else {1})
         assert crashes >= (8 if rank == 0 else 2)
-        assert left == ["meta.json", "state-2-0.safetensors", "state-2-1.safetensors"]
+        assert names == ["meta.json", "state-2-0.safetensors", "state-2-1.safetensors"]
 
 
 def no_space(descriptor):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the disk")
 
 
-def full_on_the_second(world, kept):
-    save(world, kept, 1)
+def full_on_the_second(world, folder):
+    save(world, folder, 1)
     with pytest.MonkeyPatch.context() as patch:
         if world.place.rank == 1:
             patch.setattr(os, "fsync", no_space)
         with pytest.raises(OSError, match="No space left on device .rank 1.: 'the disk'") as caught:
-            save(world, kept, 2, step=9)
-    return caught.value.errno, load(world, kept), files(kept)
+            save(world, folder, 2, step=9)
+    return caught.value.errno, load(world, folder), files(folder)
 
 
 @pytest.mark.fault
 def test_a_disk_that_is_full_for_one_process_is_so_for_all_and_leaves_the_checkpoint_before(tmp_path):
-    before = ["meta.json", "state-4-0.safetensors", "state-4-1.safetensors"]
-    assert (
-        together(full_on_the_second, tmp_path / "checkpoint", shard=2) == [(errno.ENOSPC, True, before)] * 2
-    )
+    names = ["meta.json", "state-4-0.safetensors", "state-4-1.safetensors"]
+    assert together(full_on_the_second, tmp_path / "checkpoint", shard=2) == [(errno.ENOSPC, True, names)] * 2

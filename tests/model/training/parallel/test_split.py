@@ -21,18 +21,18 @@ def averaged(world, reduce):
     x = torch.full((1, 8), GRADIENTS[world.place.rank], dtype=torch.bfloat16)
     module(x).sum().backward()
     (weight,) = module.parameters()
-    (mine,) = local([weight.grad])
-    return mine.float().numpy().tolist(), is_cut(weight)
+    (gradient,) = local([weight.grad])
+    return gradient.float().numpy().tolist(), is_cut(weight)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_gradients_are_added_up_in_float32_and_rounded_once_if_that_is_asked(way):
-    for found, cut in together(averaged, "float32", **WAYS[way]):
-        assert {number for row in found for number in row} == {ROUNDED_ONCE / 4}
+    for gradient, cut in together(averaged, "float32", **WAYS[way]):
+        assert {number for row in gradient for number in row} == {ROUNDED_ONCE / 4}
         assert cut
 
 
 def test_else_replicas_are_whole_and_add_up_in_the_precision_of_their_parameters():
-    for found, cut in together(averaged, "dtype", replicate=4):
-        assert all(number == pytest.approx(0.25, rel=2**-6) for row in found for number in row)
+    for gradient, cut in together(averaged, "dtype", replicate=4):
+        assert all(number == pytest.approx(0.25, rel=2**-6) for row in gradient for number in row)
         assert not cut

@@ -36,8 +36,8 @@ class Traffic(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if (name := func.overloadpacket.__name__) in KINDS:
             mark, place = KINDS[name]
-            whole = args[place] if isinstance(args[place], list) else [args[place]]
-            self.seen.append((mark, sum(each.numel() for each in whole)))
+            tensors = args[place] if isinstance(args[place], list) else [args[place]]
+            self.seen.append((mark, sum(tensor.numel() for tensor in tensors)))
         return func(*args, **(kwargs or {}))
 
 
@@ -48,7 +48,7 @@ def seen_in_a_step(world, texts, config):  # noqa: F811
     return traffic.seen
 
 
-def in_letters(seen, config):
+def in_letters(traffic, config):
     """As the module says."""
     model = config.model
     table = model.vocab_size * model.dim
@@ -61,7 +61,7 @@ def in_letters(seen, config):
         1: "l",
         config.train.batch_size * config.train.sequence_length * model.dim: "x",
     }
-    return " ".join(mark + letters[size] for mark, size in seen)
+    return " ".join(mark + letters[size] for mark, size in traffic)
 
 
 TWICE, ONCE = "+E +B +B +H +B -H +B -B -B -E", "+E +B +B +H -H -B -B -E"
@@ -81,24 +81,24 @@ STEPS = [
 @pytest.mark.parametrize(("way", "parts", "expected"), STEPS)
 def test_a_step_has_no_collective_too_many(way, parts, expected, texts):  # noqa: F811
     """The head's gradient is on its way before any block's; what is kept is gathered once a step."""
-    mine = config(way, accumulate=parts)
-    for seen in together(seen_in_a_step, texts, mine, **way):
-        assert in_letters(seen, mine) == expected
+    split_config = config(way, accumulate=parts)
+    for traffic in together(seen_in_a_step, texts, split_config, **way):
+        assert in_letters(traffic, split_config) == expected
 
 
 def deep(way, parts):
     """Of eight layers, so that the largest peak is at the loss."""
-    found = config(way, accumulate=parts).model_dump()
+    base = config(way, accumulate=parts).model_dump()
     sizes = {"dim": 64, "layers": 8}
-    return RunConfig.model_validate({**found, "model": {**found["model"], **sizes}})
+    return RunConfig.model_validate({**base, "model": {**base["model"], **sizes}})
 
 
-def allocated_in_a_step(world, texts, config, enough):  # noqa: F811
+def allocated_in_a_step(world, texts, config, limit):  # noqa: F811
     """In a calm step of the calmer process: what gloo's threads still send is there for longer, where they are late."""
     step = train(config, Source(texts), lambda record: None, world=world).step
     for _ in range(40):
         least = min(world.gather(most_allocated(step)))
-        if least <= enough:
+        if least <= limit:
             break
     return least
 
@@ -108,8 +108,8 @@ def test_a_step_takes_the_memory_that_is_forecast_of_it(parts, texts):  # noqa: 
     """Beside parameters and states, which are there before; every whole block is held, or none."""
     ways = {"shard": 2}, {"shard": 2, "reshard": False}, {"replicate": 2}, {"context": 2}, {"tensor": 2}
     for way in ways[: 5 if parts == 1 else 2]:
-        mine = deep(way, parts)
-        there = 4 if "replicate" in way else 3  # DDP also has a place for each gradient
-        forecast = peak_memory(mine) - there * trained_memory(mine) // 4
-        least, _ = together(allocated_in_a_step, texts, mine, 1.05 * forecast, **way)
+        deep_config = deep(way, parts)
+        copies = 4 if "replicate" in way else 3  # DDP also has a place for each gradient
+        forecast = peak_memory(deep_config) - copies * trained_memory(deep_config) // 4
+        least, _ = together(allocated_in_a_step, texts, deep_config, 1.05 * forecast, **way)
         assert 0.95 * forecast < least < 1.05 * forecast

@@ -10,37 +10,42 @@ from tests.conftest import until
 from tests.model.training.parallel.processes import together
 
 
-def said(world):
-    mine = (world.sample_rank, world.context_rank, world.is_first)
-    alone = bool(world.most(world.place.rank == 2)), bool(world.most(0))
-    return mine, alone, world.gather(world.place.rank), world.total(torch.tensor(2.0)).item()
+def exchange(world):
+    position = (world.sample_rank, world.context_rank, world.is_first)
+    votes = bool(world.most(world.place.rank == 2)), bool(world.most(0))
+    return position, votes, world.gather(world.place.rank), world.total(torch.tensor(2.0)).item()
 
 
 def test_processes_know_their_parts_and_hear_each_other():
-    found = together(said, shard=2, context=2)
-    assert [mine for mine, *_ in found] == [(0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)]
-    assert {tuple(map(str, rest)) for _, *rest in found} == {("(True, False)", "[0, 1, 2, 3]", "8.0")}
+    answers = together(exchange, shard=2, context=2)
+    assert [position for position, *_ in answers] == [
+        (0, 0, True),
+        (0, 1, False),
+        (1, 0, False),
+        (1, 1, False),
+    ]
+    assert {tuple(map(str, rest)) for _, *rest in answers} == {("(True, False)", "[0, 1, 2, 3]", "8.0")}
 
 
-def left(world, ended):
+def finish(world, marker):
     """Of the first pair, whose own part of the run is over."""
     if world.is_first:
-        ended.touch()
+        marker.touch()
     return world.place.rank
 
 
 def test_a_process_that_joins_late_finds_the_others_although_they_have_answered(tmp_path, monkeypatch):
     """By the store of rank 0, which goes with its process."""
-    first, meshes, ended = device_mesh.init_device_mesh, [], tmp_path / "ended"
+    init_mesh, meshes, marker = device_mesh.init_device_mesh, [], tmp_path / "ended"
 
-    def late(*given, **more):
-        meshes.append(given)
+    def late(*arguments, **options):
+        meshes.append(arguments)
         if distributed.get_rank() == 3 and len(meshes) == 2:
-            until(ended.exists)
-        return first(*given, **more)
+            until(marker.exists)
+        return init_mesh(*arguments, **options)
 
     monkeypatch.setattr(device_mesh, "init_device_mesh", late)
-    assert together(left, ended, shard=2, context=2) == [0, 1, 2, 3]
+    assert together(finish, marker, shard=2, context=2) == [0, 1, 2, 3]
 
 
 def test_what_torchrun_left_in_the_shell_is_not_of_this_run(monkeypatch):
@@ -53,11 +58,11 @@ def test_what_torchrun_left_in_the_shell_is_not_of_this_run(monkeypatch):
         "MASTER_PORT": "1",
     }.items():
         monkeypatch.setenv(name, value)
-    assert [mine for mine, *_ in together(said, shard=2)] == [(0, 0, True), (1, 0, False)]
+    assert [position for position, *_ in together(exchange, shard=2)] == [(0, 0, True), (1, 0, False)]
 
 
 def test_a_process_that_is_alone_hears_itself():
-    assert said(ALONE) == ((0, 0, True), (False, False), [0], 2.0)
+    assert exchange(ALONE) == ((0, 0, True), (False, False), [0], 2.0)
 
 
 def test_a_run_of_one_process_is_recorded_as_runs_always_were():
