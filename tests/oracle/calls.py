@@ -77,7 +77,7 @@ def cases(study: Study) -> list[Case]:
 
 def written(study: Study, case: Case) -> str:
     """As a study's tables write a case: with its precision where others have another."""
-    return case.written(len({one.dtype for one in cases(study)}) > 1)
+    return case.written(len({other_case.dtype for other_case in cases(study)}) > 1)
 
 
 def backends(study: Study) -> list[str]:
@@ -99,15 +99,15 @@ def rows(study: Study, case: Case, name: str, mode: str = "graph") -> list[dict[
 @cache
 def seconds(study: Study, case: Case, name: str, direction: str, mode: str = "graph") -> list[float]:
     """Of each round; none without a time; both: of a forward and its backward."""
-    ways = {
+    rounds = {
         row["direction"]: row["seconds"]
         for row in rows(study, case, name, mode)
         if row["outcome"] == "completed"
     }
     if direction == "both":
-        forward, backward = ways.get("forward", []), ways.get("backward", [])
+        forward, backward = rounds.get("forward", []), rounds.get("backward", [])
         return [sum(pair) for pair in zip(forward, backward, strict=True)] if backward else []
-    return list(ways.get(direction, []))
+    return list(rounds.get(direction, []))
 
 
 def timed(study: Study, case: Case, mode: str = "graph") -> list[str]:
@@ -117,7 +117,7 @@ def timed(study: Study, case: Case, mode: str = "graph") -> list[str]:
 
 def time(study: Study, case: Case, name: str, direction: str, mode: str = "graph") -> Value | None:
     """Milliseconds: the median of calls, and the order statistics that hold it with 95 % or more."""
-    ordered = sorted(1e3 * one for one in seconds(study, case, name, direction, mode))
+    ordered = sorted(1e3 * duration for duration in seconds(study, case, name, direction, mode))
     return Value(plain_median(ordered), statistics(ordered)) if ordered else None
 
 
@@ -130,11 +130,11 @@ def statistics(ordered: list[float]) -> tuple[float, float]:
 
 def rate(study: Study, case: Case, name: str, direction: str) -> Value | None:
     """TFLOP/s in that time."""
-    took = time(study, case, name, direction)
-    if not took or not took.ends:
+    milliseconds = time(study, case, name, direction)
+    if not milliseconds or not milliseconds.ends:
         return None
     flop = case.flop(direction) / 1e9
-    return Value(flop / took.middle, (flop / took.ends[1], flop / took.ends[0]))
+    return Value(flop / milliseconds.middle, (flop / milliseconds.ends[1], flop / milliseconds.ends[0]))
 
 
 def memory(study: Study, case: Case, name: str) -> int | None:
@@ -147,10 +147,10 @@ def ratio(
     study: Study, case: Case, name: str, other: str, direction: str = "", mode: str = "graph"
 ) -> Value | None:
     """How many times as fast one is, paired by round: the median with its interval; None of two processes."""
-    runs = [{row["run"] for row in rows(study, case, one, mode)} for one in (name, other)]
+    runs = [{row["run"] for row in rows(study, case, backend, mode)} for backend in (name, other)]
     if runs[0] != runs[1]:
         return None
-    own, theirs = (seconds(study, case, one, direction or case.whole, mode) for one in (name, other))
+    own, theirs = (seconds(study, case, backend, direction or case.whole, mode) for backend in (name, other))
     ratios = [b / a for a, b in zip(own, theirs, strict=True)]
     return Value(median(ratios), over_records(ratios) or statistics(sorted(ratios)))
 
@@ -168,12 +168,14 @@ def lead(study: Study, case: Case, name: str, direction: str = "", mode: str = "
     """How it stands beside the others; None without any, and where one was called in another process."""
     others = [other for other in timed(study, case, mode) if other != name]
     ratios = {other: ratio(study, case, name, other, direction, mode) for other in others}
-    known = {other: value for other, value in ratios.items() if value and value.ends}
-    if not known or len(known) < len(others):
+    intervals = {other: value for other, value in ratios.items() if value and value.ends}
+    if not intervals or len(intervals) < len(others):
         return None
-    ordered = sorted(known, key=lambda other: known[other].middle)
-    untold = [(other, known[other]) for other in ordered if (ends := known[other].ends) and ends[0] <= 1]
-    return Lead(ordered[0], known[ordered[0]], not untold, untold[0] if untold else None)
+    ordered = sorted(intervals, key=lambda other: intervals[other].middle)
+    doubtful = [
+        (other, intervals[other]) for other in ordered if (ends := intervals[other].ends) and ends[0] <= 1
+    ]
+    return Lead(ordered[0], intervals[ordered[0]], not doubtful, doubtful[0] if doubtful else None)
 
 
 def fastest(study: Study, case: Case) -> tuple[str, Lead] | None:
@@ -189,15 +191,24 @@ def fastest(study: Study, case: Case) -> tuple[str, Lead] | None:
 def main(study: Study) -> Case:
     """The case at which most backends were timed; of several the causal, the largest, the fastest tile's, the first."""
 
-    def took(case: Case) -> float:
+    def shortest_time(case: Case) -> float:
         names = timed(study, case) if case.tile else []
         return min((median(seconds(study, case, name, case.whole)) for name in names), default=0.0)
 
     ordered = sorted(
         cases(study),
-        key=lambda one: (one.length, one.batch, not one.causal, one.dtype, one.dropout, one.tile or (0, 0)),
+        key=lambda entry: (
+            entry.length,
+            entry.batch,
+            not entry.causal,
+            entry.dtype,
+            entry.dropout,
+            entry.tile or (0, 0),
+        ),
     )
-    return max(ordered, key=lambda case: (len(timed(study, case)), case.causal, case.size, -took(case)))
+    return max(
+        ordered, key=lambda case: (len(timed(study, case)), case.causal, case.size, -shortest_time(case))
+    )
 
 
 def at_main(study: Study) -> list[str]:

@@ -28,8 +28,8 @@ IMPORTED = ("theirs", "endless")
 def import_logs(root: Path, logs: Path, mapping: dict[str, object]) -> None:
     """As `runner import` does it, without a baseline."""
     origin = Origin("csv", logs.name, "Logs", "0.1.0", datetime(2026, 3, 1, tzinfo=UTC))
-    given = Mapping.model_validate(mapping)
-    runs = [run for file in sorted(logs.iterdir()) for run in read_log(file, given, origin)]
+    validated = Mapping.model_validate(mapping)
+    runs = [run for file in sorted(logs.iterdir()) for run in read_log(file, validated, origin)]
     write_runs(root, logs.name, runs, ImportDesign({"loss": 0.02}))
 
 
@@ -48,15 +48,15 @@ class Built:
         collect(root)
         self._pages: dict[tuple[str, str], Element] = {}
         self.places: set[tuple[str, int]] = set()  # of the code that made a sentence: file and line
-        make = Sentence.__init__
+        original_init = Sentence.__init__
 
-        def noted(made: Sentence, *given: Any, **named: Any) -> None:
+        def record_place(sentence: Sentence, *arguments: Any, **options: Any) -> None:
             frame = sys._getframe(1)
             self.places.add((Path(frame.f_code.co_filename).name, frame.f_lineno))
-            make(made, *given, **named)
+            original_init(sentence, *arguments, **options)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Sentence, "__init__", noted)
+            patch.setattr(Sentence, "__init__", record_place)
             for name in NAMES:
                 build_report(root, name, out / name)
 

@@ -73,21 +73,21 @@ def frontiers(study: Study) -> dict[str, Sought]:
 
 def cards(study: Study) -> str:
     """The memories, each once."""
-    return "; ".join(dict.fromkeys(one.card for one in frontiers(study).values()))
+    return "; ".join(dict.fromkeys(frontier.card for frontier in frontiers(study).values()))
 
 
 def off(study: Study) -> str:
     """The forecast's errors, from the least to the largest."""
-    errors = [one.error for one in frontiers(study).values() if one.error is not None]
+    errors = [frontier.error for frontier in frontiers(study).values() if frontier.error is not None]
     return " to ".join(dict.fromkeys((f"{min(errors):+}", f"{max(errors):+}")))
 
 
 def by_size(study: Study) -> list[tuple[str, list[str]]]:
     """The texts of the frontiers, the largest first, each with the labels of all that have it."""
-    known = {label: one for label, one in frontiers(study).items() if one.largest}
-    ordered = sorted(known, key=lambda label: -int(known[label].largest or 0))
-    texts = dict.fromkeys(known[label].text for label in ordered)
-    return [(text, [label for label in ordered if known[label].text == text]) for text in texts]
+    reached = {label: frontier for label, frontier in frontiers(study).items() if frontier.largest}
+    ordered = sorted(reached, key=lambda label: -int(reached[label].largest or 0))
+    texts = dict.fromkeys(reached[label].text for label in ordered)
+    return [(text, [label for label in ordered if reached[label].text == text]) for text in texts]
 
 
 def outermost(study: Study) -> list[tuple[str, list[str]]]:
@@ -100,16 +100,16 @@ def memory_errors(study: Study) -> list[float]:
     """Of the forecast of each probe that did its steps, in percent of its peak."""
     return [
         100 * (probe["forecast_bytes"] / probe["peak_bytes"] - 1)
-        for one in frontiers(study).values()
-        for probe in one.probes
+        for frontier in frontiers(study).values()
+        for probe in frontier.probes
         if probe["outcome"] in ("fits", "edge")
     ]
 
 
 @said("ran")
 def sought(study: Study) -> Iterator[str]:
-    if found := frontiers(study):
-        probes = sum(len(one.probes) for one in found.values())
+    if searches := frontiers(study):
+        probes = sum(len(search.probes) for search in searches.values())
         yield (
             f"The most {UNIT} was sought in {len(study.runs)} runs ({cards(study)}), of which {len(study.done)} "
             f"completed, by {probes} probes of three training steps of a llama."
@@ -121,10 +121,12 @@ def most_that_fits(study: Study) -> Iterator[str]:
     if frontiers(study):
         texts = by_size(study)
         shown = texts if len(texts) < 4 else outermost(study)
-        told = listed([f"{text} {UNIT} under {listed(labels)}" for text, labels in shown])
-        rest = sum(len(labels) for _, labels in texts) - sum(len(labels) for _, labels in shown)
-        more = f", and between these under {rest} more group{'s' * (rest > 1)}" if rest else ""
-        yield f"The most that fits is {told}{more}; the forecast was off by {off(study)} %."
+        answer = listed([f"{text} {UNIT} under {listed(labels)}" for text, labels in shown])
+        remaining = sum(len(labels) for _, labels in texts) - sum(len(labels) for _, labels in shown)
+        addition = (
+            f", and between these under {remaining} more group{'s' * (remaining > 1)}" if remaining else ""
+        )
+        yield f"The most that fits is {answer}{addition}; the forecast was off by {off(study)} %."
 
 
 @said("limit")
@@ -140,13 +142,13 @@ def three_steps(study: Study) -> Iterator[str]:
 
 @said("limit")
 def open_ended(study: Study) -> Iterator[str]:
-    if labels := [label for label, one in frontiers(study).items() if not one.sure]:
+    if labels := [label for label, frontier in frontiers(study).items() if not frontier.sure]:
         yield f"Whether more fits under {listed(labels)}: the next probe hung or died, or there was none."
 
 
 @said("limit")
 def less_exact(study: Study) -> Iterator[str]:
-    if wide := [label for label, one in frontiers(study).items() if one.wide]:
+    if wide := [label for label, frontier in frontiers(study).items() if frontier.wide]:
         yield f"Under {listed(wide)} the search ended before the frontier was as exact as was asked."
 
 
@@ -154,10 +156,10 @@ def less_exact(study: Study) -> Iterator[str]:
 def holes(study: Study) -> Iterator[str]:
     gaps = [
         label
-        for label, one in frontiers(study).items()
+        for label, frontier in frontiers(study).items()
         if any(
-            probe["value"] < (one.largest or 0) and probe["outcome"] not in ("fits", *UNKNOWN)
-            for probe in one.probes
+            probe["value"] < (frontier.largest or 0) and probe["outcome"] not in ("fits", *UNKNOWN)
+            for probe in frontier.probes
         )
     ]
     if gaps:
@@ -178,16 +180,16 @@ def signed(error: float | None) -> str:
     return NONE if error is None else f"{error:+}"
 
 
-def next_larger(one: Sought) -> str:
+def next_larger(frontier: Sought) -> str:
     """The smallest value above the largest of which a probe did not fit, and how it ended."""
-    if one.bound:
-        return f"{one.bound['value']} ({one.bound['outcome']})"
-    return "none: the most that may be tried" if one.largest == one.record["most"] else "none tried"
+    if frontier.bound:
+        return f"{frontier.bound['value']} ({frontier.bound['outcome']})"
+    return "none: the most that may be tried" if frontier.largest == frontier.record["most"] else "none tried"
 
 
-def _probes(one: Sought) -> str:
-    lost = sum(probe["outcome"] in UNKNOWN for probe in one.probes)
-    return f"{len(one.probes)}" + (f" {lost} hung or died" if lost else "")
+def _probes(frontier: Sought) -> str:
+    unknown = sum(probe["outcome"] in UNKNOWN for probe in frontier.probes)
+    return f"{len(frontier.probes)}" + (f" {unknown} hung or died" if unknown else "")
 
 
 CELLS["frontiers"] = {
@@ -207,11 +209,11 @@ CELLS["frontiers"] = {
 
 
 def _bar(value: Callable[[Sought], float | None]) -> Callable[[Study, str], Value | None]:
-    def of(study: Study, label: str) -> Value | None:
+    def bar_value(study: Study, label: str) -> Value | None:
         middle = value(frontiers(study)[label])
         return None if middle is None else Value(middle)
 
-    return of
+    return bar_value
 
 
 PANELS.update({

@@ -43,10 +43,10 @@ def said(place: str, before: Said | None = None) -> Callable[[Said], Said]:
     """The kind of a sentence at a place of the overview; `before` another kind where the order matters."""
 
     def put(kind: Said) -> Said:
-        of = SENTENCES.setdefault(place, {})
-        later = list(of).index(before.__name__) if before else len(of)
-        ordered = [*of.items()]
-        ordered.insert(later, (kind.__name__, kind))
+        sentences = SENTENCES.setdefault(place, {})
+        index = list(sentences).index(before.__name__) if before else len(sentences)
+        ordered = [*sentences.items()]
+        ordered.insert(index, (kind.__name__, kind))
         SENTENCES[place] = dict(ordered)
         return kind
 
@@ -60,11 +60,11 @@ def cell(table: str, *heads: str) -> Callable[[CellKind], CellKind]:
     """The kind of a cell in columns of a table; a function may give the text alone, or a note with it."""
 
     def put(kind: CellKind) -> CellKind:
-        def whole(study: Study, label: str) -> tuple[str, str]:
-            given = kind(study, label)
-            return given if isinstance(given, tuple) else (str(given), "")
+        def with_note(study: Study, label: str) -> tuple[str, str]:
+            content = kind(study, label)
+            return content if isinstance(content, tuple) else (str(content), "")
 
-        CELLS.setdefault(table, {}).update(dict.fromkeys(heads, whole))
+        CELLS.setdefault(table, {}).update(dict.fromkeys(heads, with_note))
         return kind
 
     return put
@@ -104,8 +104,10 @@ def took(seconds: float) -> str:
 def percent(value: Value) -> str:
     """`+1.5 % +1.2 to +1.8 %` of a ratio."""
     middle, ends = 100 * (value.middle - 1), value.ends
-    what = "range " if value.is_range else ""
-    return f"{middle:+} %" + (f" {what}{100 * (ends[0] - 1):+} to {100 * (ends[1] - 1):+} %" if ends else "")
+    prefix = "range " if value.is_range else ""
+    return f"{middle:+} %" + (
+        f" {prefix}{100 * (ends[0] - 1):+} to {100 * (ends[1] - 1):+} %" if ends else ""
+    )
 
 
 def vague(value: Value) -> bool:
@@ -123,8 +125,8 @@ def estimate(value: Value | None) -> str:
     if value is None:
         return NONE
     value = told(value)
-    what = "range " if value.is_range else ""
-    return f"{value.middle}{f' {what}{value.ends[0]} {NONE} {value.ends[1]}' if value.ends else ''}"
+    prefix = "range " if value.is_range else ""
+    return f"{value.middle}{f' {prefix}{value.ends[0]} {NONE} {value.ends[1]}' if value.ends else ''}"
 
 
 def noted(study: Study, label: str, value: Value | None) -> tuple[str, str]:
@@ -132,8 +134,8 @@ def noted(study: Study, label: str, value: Value | None) -> tuple[str, str]:
     if not value or not vague(value) or not value.extremes:
         return estimate(value), ""
     runs = len(study.completed(label))
-    why = f"no interval, but the range of all {runs} runs, as the interval is wider than the value"
-    return estimate(value), why
+    note = f"no interval, but the range of all {runs} runs, as the interval is wider than the value"
+    return estimate(value), note
 
 
 # What was run.
@@ -148,19 +150,19 @@ def trained(study: Study) -> Iterator[str]:
             [run.config["train"]["batch_size"] * run.config["train"]["sequence_length"] for run in runs]
         )
         several = len({run.parameters for run in runs}) > 1
-        was = "was trained" if study.done else "was to be trained"
-        was = was.replace("was", "were", 1) if several else was
-        yield f"{_model(runs)} {was} for {steps} steps of {tokens} tokens{_where(runs)}{_under(study)}."
+        verb = "was trained" if study.done else "was to be trained"
+        verb = verb.replace("was", "were", 1) if several else verb
+        yield f"{_model(runs)} {verb} for {steps} steps of {tokens} tokens{_where(runs)}{_under(study)}."
 
 
 @said("ran")
 def prompts_read(study: Study) -> Iterator[str]:
     if study.task == "inference":
-        asked = study.runs[0].config["inference"]
-        new = [run.config["inference"]["new_tokens"] for run in study.runs]
+        settings = study.runs[0].config["inference"]
+        new_tokens = [run.config["inference"]["new_tokens"] for run in study.runs]
         yield (
-            f"{_model(study.runs)} read {asked['steps']} batches of {asked['batch_size']} prompts of "
-            f"{asked['prompt_length']} tokens and decoded {span(new)} tokens after the last"
+            f"{_model(study.runs)} read {settings['steps']} batches of {settings['batch_size']} prompts of "
+            f"{settings['prompt_length']} tokens and decoded {span(new_tokens)} tokens after the last"
             f"{_where(study.runs)}{_under(study)}."
         )
 
@@ -168,17 +170,19 @@ def prompts_read(study: Study) -> Iterator[str]:
 @said("ran")
 def attention_timed(study: Study) -> Iterator[str]:
     if study.task == "attention":
-        every = [calls.case_of(run) for run in study.runs]
+        all_cases = [calls.case_of(run) for run in study.runs]
         shapes = {run.sizes for run in study.runs}
         timed = {run.sizes for run in study.runs if run.kernels}
         parts = {"mask": "causal", "precision": "dtype", "dropout": "dropout", "tile": "tile"}
-        differ = [part for part, name in parts.items() if len({getattr(case, name) for case in every}) > 1]
-        cases = f", {len(set(every))} cases of {listed(['shape', *differ])}" if differ else ""
-        at = f"{len(timed)} of {len(shapes)}" if len(timed) < len(shapes) else f"{len(shapes)}"
-        narrow = any(calls.case_of(run).dtype == calls.FP8 for run in study.runs)
-        ways = "forward and backward" + (" (of 8 bits forward alone)" if narrow else "")
+        varied = [
+            part for part, name in parts.items() if len({getattr(case, name) for case in all_cases}) > 1
+        ]
+        cases = f", {len(set(all_cases))} cases of {listed(['shape', *varied])}" if varied else ""
+        count = f"{len(timed)} of {len(shapes)}" if len(timed) < len(shapes) else f"{len(shapes)}"
+        has_8_bits = any(calls.case_of(run).dtype == calls.FP8 for run in study.runs)
+        directions = "forward and backward" + (" (of 8 bits forward alone)" if has_8_bits else "")
         yield (
-            f"Attention alone was timed{_where(study.runs)} at {at} shape{'s' * (len(shapes) > 1)}{cases}, {ways}, in "
+            f"Attention alone was timed{_where(study.runs)} at {count} shape{'s' * (len(shapes) > 1)}{cases}, {directions}, in "
             f"{study.runs[0].config['call']['steps']} rounds of all backends."
         )
 
@@ -214,22 +218,22 @@ def devices(runs: list[Run]) -> list[str]:
 def _under(study: Study) -> str:
     groups = list(study.groups)
     counts = [len(study.completed(label)) for label in groups if study.completed(label)]
-    each = f"{span(counts)} runs" if counts and counts != [1] * len(counts) else "one run"
+    run_count = f"{span(counts)} runs" if counts and counts != [1] * len(counts) else "one run"
     if counts and any(run.outcome is None for run in study.runs):
-        each = f"{span(counts)} of {span([len(runs) for runs in study.groups.values()])} planned runs"
-    each = f", {each} each" if counts else ""
+        run_count = f"{span(counts)} of {span([len(runs) for runs in study.groups.values()])} planned runs"
+    run_count = f", {run_count} each" if counts else ""
     if len(groups) == 1:
         return ", in one run" if counts else ""
-    of = f"{len(counts)} of {len(groups)}" if 0 < len(counts) < len(groups) else f"{len(groups)}"
+    group_count = f"{len(counts)} of {len(groups)}" if 0 < len(counts) < len(groups) else f"{len(groups)}"
     varied = {
         name: {run.plan["factors"].get(name) for run in study.runs} for name in study.runs[0].plan["factors"]
     }
     axes = [name for name in sorted(varied) if len(varied[name]) > 1 and name not in ("seed", "repeat")]
     if axes not in ([], ["attention"]):
-        return f" in {of} configurations of {listed(axes)}{each}"
+        return f" in {group_count} configurations of {listed(axes)}{run_count}"
     if len(groups) <= 3 and len(counts) in (0, len(groups)):
-        return f" under {listed(groups)}{each}"
-    return f" under {of} attention backends{each}"
+        return f" under {listed(groups)}{run_count}"
+    return f" under {group_count} attention backends{run_count}"
 
 
 # The answer.
@@ -238,11 +242,11 @@ def _under(study: Study) -> str:
 @said("answer")
 def scaled(study: Study) -> Iterator[str]:
     if study.name == "scaling":
-        _, many = study.groups
-        share, times = 100 * efficiency(study, many).middle, speedup(study, many)
+        _, label = study.groups
+        share, times = 100 * efficiency(study, label).middle, speedup(study, label)
         assert times.ends
-        fast = f"{times.middle} ({times.ends[0]} to {times.ends[1]}) times as fast"
-        yield f"Weak scaling from 1 to 2 GPUs: {many} {fast}, {share} % of ideal."
+        comparison = f"{times.middle} ({times.ends[0]} to {times.ends[1]}) times as fast"
+        yield f"Weak scaling from 1 to 2 GPUs: {label} {comparison}, {share} % of ideal."
 
 
 @said("answer")
@@ -270,16 +274,16 @@ def shown_of_groups(study: Study) -> Iterator[str]:
         yield f"One setting at a time: {'; '.join(one_at_a_time(study))}."
         return
     words: dict[str, list[str]] = {"faster": [], "equivalent": [], "slower": [], "inconclusive": []}
-    judged = [label for label in study.measured if study.against(label) and label not in study.wrong]
-    for label in judged:
+    compared = [label for label in study.measured if study.against(label) and label not in study.wrong]
+    for label in compared:
         words.setdefault(verdict(study, label)[0], []).append(label)
-    if len(judged) > 2 and any(words[word] for word in ("faster", "equivalent", "slower")):
+    if len(compared) > 2 and any(words[word] for word in ("faster", "equivalent", "slower")):
         parts = [
             f"{listed(labels) if len(labels) < 4 else len(labels)} {'is' if len(labels) == 1 else 'are'} {word}"
             for word, labels in words.items()
             if labels and word != "observed"
         ]
-        yield f"Against {study.against(judged[0])}, {listed(parts)}."
+        yield f"Against {study.against(compared[0])}, {listed(parts)}."
 
 
 def one_at_a_time(study: Study) -> list[str]:
@@ -297,9 +301,9 @@ def one_at_a_time(study: Study) -> list[str]:
     return texts
 
 
-def step_verdict(study: Study, one: str, other: str) -> str:
+def step_verdict(study: Study, label: str, base: str) -> str:
     """That of two groups of several runs, within or beyond a margin."""
-    ratio, margin = study.rate_ratio(one, other), study.design["margins"]["tokens_per_second"]
+    ratio, margin = study.rate_ratio(label, base), study.design["margins"]["tokens_per_second"]
     assert ratio.ends
     low, high = ratio.ends[0] - 1, ratio.ends[1] - 1
     if low > margin or high < -margin:
@@ -315,10 +319,10 @@ def axes(study: Study, labels: Sequence[str] = ()) -> list[str]:
             values.setdefault(name, set()).add(value)
     numeric = [
         name
-        for name, ones in values.items()
-        if len(ones) > 2
+        for name, levels in values.items()
+        if len(levels) > 2
         and name not in ("seed", "repeat")
-        and all(isinstance(one, (int, float)) for one in ones)
+        and all(isinstance(level, (int, float)) for level in levels)
     ]
     return sorted(numeric, key=lambda name: (-len(values[name]), name))
 
@@ -356,21 +360,23 @@ SAVED = {"time": time_saved, "memory": memory_saved}
 
 @said("answer")
 def saved(study: Study) -> Iterator[str]:
-    for what, saving in SAVED.items() if is_grid(study) else ():
+    for quantity, saving in SAVED.items() if is_grid(study) else ():
         values = {label: value.middle for label in study.measured if (value := saving(study, label))}
-        judged = {label: verdict(study, label)[0] for label in values if study.against(label)}
-        open_ = [label for label, word in judged.items() if word == "inconclusive" and what == "time"]
-        open_ = open_ if len(open_) < len(judged) else []
-        values = {label: value for label, value in values.items() if label not in open_}
+        verdicts = {label: verdict(study, label)[0] for label in values if study.against(label)}
+        undecided = [
+            label for label, word in verdicts.items() if word == "inconclusive" and quantity == "time"
+        ]
+        undecided = undecided if len(undecided) < len(verdicts) else []
+        values = {label: value for label, value in values.items() if label not in undecided}
         ends = [end(values, key=lambda label: values[label]) for end in (min, max)]
         singles = [len(pairs_of(study, label)) == 1 for label in ends]
         texts = [
             f"{values[label]} % ({label})" + ", in one run" * (single and not all(singles))
             for label, single in zip(ends, singles, strict=True)
         ]
-        once = ", in one run each" if all(singles) else ""
-        left = f"; {len(open_)} undecided" if open_ else ""
-        yield f"{what.capitalize()} saved against the baseline: {' to '.join(texts)}{once}{left}."
+        suffix = ", in one run each" if all(singles) else ""
+        remainder = f"; {len(undecided)} undecided" if undecided else ""
+        yield f"{quantity.capitalize()} saved against the baseline: {' to '.join(texts)}{suffix}{remainder}."
 
 
 @said("answer")
@@ -381,43 +387,47 @@ def decoded_fastest(study: Study) -> Iterator[str]:
         ordered = sorted(middles, key=lambda label: middles[label])
         several = [label for label in ordered if len(study.completed(label)) > 1]
         ends = {label: None if vague(times[label]) else times[label].ends for label in ordered}
-        best, near = ends[ordered[0]], list[str]()
+        best, indistinct = ends[ordered[0]], list[str]()
         if ordered[0] in several:
-            near = [one for one in several[1:] if not best or not (own := ends[one]) or best[1] >= own[0]]
-        shown = f"; no interval tells it from {joined(near) if len(near) < 4 else f'{len(near)} others'};"
+            indistinct = [
+                other
+                for other in several[1:]
+                if not best or not (interval := ends[other]) or best[1] >= interval[0]
+            ]
+        clause = f"; no interval tells it from {joined(indistinct) if len(indistinct) < 4 else f'{len(indistinct)} others'};"
         for text in _ends(study, middles, "ms a token", ("shortest time", "longest"), False, "Decoding: "):
-            yield text.replace(";", shown, 1) if near else text
+            yield text.replace(";", clause, 1) if indistinct else text
 
 
 def _ends(
-    study: Study, values: dict[str, float], unit: str, words: tuple[str, str], most: bool, before: str
+    study: Study, values: dict[str, float], unit: str, words: tuple[str, str], descending: bool, prefix: str
 ) -> Iterator[str]:
     order = values
-    if not before and lacking(study):
-        before = "Within blocks, "
+    if not prefix and lacking(study):
+        prefix = "Within blocks, "
         order = {label: study.rate_ratio(label).middle if study.against(label) else 1.0 for label in values}
-    ordered = sorted(order, key=lambda label: order[label], reverse=most)
+    ordered = sorted(order, key=lambda label: order[label], reverse=descending)
     texts = {label: f"{value} {unit}" for label, value in values.items()}
     first, last = ordered[0], ordered[-1]
     if len(values) == 1:
-        yield f"{before}{first}: {texts[first]}."
+        yield f"{prefix}{first}: {texts[first]}."
         return
     if values[first] == values[last]:
         yield f"All {len(values)} groups: {texts[first]}."
         return
-    if most:
+    if descending:
         for label in (first, last):
             if study.against(label) and verdict(study, label)[0] != "withheld":
                 change = 100 * (study.rate_ratio(label).middle - 1)
                 opposite = (values[label] - values.get(study.against(label), values[label])) * change < 0
-                shown = "" if opposite else f"{change:+} % "
-                texts[label] += f" ({shown}against {study.against(label)}: {verdict(study, label)[0]})"
+                change_text = "" if opposite else f"{change:+} % "
+                texts[label] += f" ({change_text}against {study.against(label)}: {verdict(study, label)[0]})"
     singles = [len(study.completed(label)) == 1 for label in (first, last)]
     if all(singles):
-        before += "in one run each, " if before else "In one run each, "
+        prefix += "in one run each, " if prefix else "In one run each, "
     elif any(singles):
         texts[[first, last][singles.index(True)]] += ", in one run"
-    yield f"{before}{first} has the {words[0]}, {texts[first]}; {last} the {words[1]}, {texts[last]}."
+    yield f"{prefix}{first} has the {words[0]}, {texts[first]}; {last} the {words[1]}, {texts[last]}."
 
 
 @said("answer")
@@ -434,25 +444,25 @@ def final_losses(study: Study) -> Iterator[str]:
     verdicts = {label: loss_verdict(study, label) for label in losses if study.against(label) in losses}
     differ = [label for label, (kind, _) in verdicts.items() if kind == "different"]
     equal = [label for label, (kind, _) in verdicts.items() if kind == "equivalent"]
-    judged, is_are = "", ("are", "is")
+    clause, verbs = "", ("are", "is")
     if verdicts and len(equal) == len(verdicts):
-        judged = ", equivalent within the margin"
+        clause = ", equivalent within the margin"
     elif verdicts and not equal and not differ:
-        judged = "; whether they agree is not decided"
+        clause = "; whether they agree is not decided"
     elif verdicts:
         parts = [f"{listed(differ)} differ{'s' if len(differ) == 1 else ''}"] if differ else []
         if equal:
-            word = is_are[len(equal) == 1]
+            word = verbs[len(equal) == 1]
             parts.append(f"{len(equal)} of {len(verdicts)} {word} equivalent within the margin")
-        if open_ := len(verdicts) - len(differ) - len(equal):
-            parts.append(f"{open_} {is_are[open_ == 1]} not decided")
-        judged = f"; against the baseline, {listed(parts)}"
+        if undecided := len(verdicts) - len(differ) - len(equal):
+            parts.append(f"{undecided} {verbs[undecided == 1]} not decided")
+        clause = f"; against the baseline, {listed(parts)}"
     if len(sizes) > 1:
-        judged = f", after different amounts of text{judged}"
+        clause = f", after different amounts of text{clause}"
     if f"{losses[low]:.4f}" == f"{losses[high]:.4f}":
-        yield f"Final loss: {losses[low]}{f' for all {len(losses)} groups' if len(losses) > 1 else ''}{judged}."
+        yield f"Final loss: {losses[low]}{f' for all {len(losses)} groups' if len(losses) > 1 else ''}{clause}."
     else:
-        yield f"Final losses: {losses[low]} ({low}) to {losses[high]} ({high}){judged}."
+        yield f"Final losses: {losses[low]} ({low}) to {losses[high]} ({high}){clause}."
 
 
 @said("answer")
@@ -466,16 +476,16 @@ def in_8_bits(study: Study) -> Iterator[str]:
         middles = [value.middle for value in values]
         times = " to ".join(dict.fromkeys((f"{min(middles):.9f}", f"{max(middles):.9f}")))
         ends = values[0].ends if len(values) == 1 else None
-        what = f" ({ends[0]} to {ends[1]})" if ends else ""
-        at = f" at {len(values)} shapes" if len(values) > 1 else ""
-        texts.append(f"{times} times{what} as fast as in bfloat16 with {name}{at}")
+        interval = f" ({ends[0]} to {ends[1]})" if ends else ""
+        places = f" at {len(values)} shapes" if len(values) > 1 else ""
+        texts.append(f"{times} times{interval} as fast as in bfloat16 with {name}{places}")
     if texts:
         yield f"In 8 bits a forward is {listed(texts)}."
     for name, keys in by_backend.items():
-        own = series.errors(study, *keys[0][:2])
+        errors = series.errors(study, *keys[0][:2])
         yield (
-            f"The output of {name} in 8 bits is {own['error with the rounding of Q, K and V, %']} % off float64, by its "
-            f"certificate, and in bfloat16 {own['error of bfloat16, %']} %; {own['error of the kernel, %']} % is the kernel's "
+            f"The output of {name} in 8 bits is {errors['error with the rounding of Q, K and V, %']} % off float64, by its "
+            f"certificate, and in bfloat16 {errors['error of bfloat16, %']} %; {errors['error of the kernel, %']} % is the kernel's "
             "own error, on the numbers as they were rounded."
         )
 
@@ -491,39 +501,43 @@ def _apart(over: Value, under: Value) -> str:
 
 @said("answer")
 def by_tile(study: Study) -> Iterator[str]:
-    every = series.series(study, "kernel_tile") if study.task == "attention" else {}
-    if not every:
+    cases_by_text = series.series(study, "kernel_tile") if study.task == "attention" else {}
+    if not cases_by_text:
         return
 
-    def took(fixed: str) -> dict[str, list[tuple[Value, calls.Case]]]:
+    def times_by_backend(fixed: str) -> dict[str, list[tuple[Value, calls.Case]]]:
         times: dict[str, list[tuple[Value, calls.Case]]] = {}
-        for case in every[fixed]:
+        for case in cases_by_text[fixed]:
             for name in calls.backends(study):
                 if value := calls.time(study, case, name, "both"):
                     times.setdefault(name, []).append((value, case))
-        return {name: sorted(own, key=lambda timed: timed[0].middle) for name, own in times.items()}
+        return {name: sorted(values, key=lambda timed: timed[0].middle) for name, values in times.items()}
 
-    fixed = max(every, key=lambda one: sum(map(len, took(one).values())))
+    fixed = max(cases_by_text, key=lambda candidate: sum(map(len, times_by_backend(candidate).values())))
     texts = [
-        f"{name} has its shortest time, {own[0][0].middle} ms, in {series.in_words(own[0][1])}, "
-        f"{_apart(own[-1][0], own[0][0])} as fast as in {series.in_words(own[-1][1])}, the slowest of {len(own)}"
-        for name, own in sorted(took(fixed).items(), key=lambda item: item[1][0][0].middle)
+        f"{name} has its shortest time, {values[0][0].middle} ms, in {series.in_words(values[0][1])}, "
+        f"{_apart(values[-1][0], values[0][0])} as fast as in {series.in_words(values[-1][1])}, the slowest of {len(values)}"
+        for name, values in sorted(times_by_backend(fixed).items(), key=lambda item: item[1][0][0].middle)
     ]
     yield f"A forward and its backward over tiles of queries x keys, at {fixed}, in CUDA graphs: {'; '.join(texts)}."
 
 
 @said("answer")
 def by_dropout(study: Study) -> Iterator[str]:
-    every = calls.cases(study) if study.task == "attention" else []
+    all_cases = calls.cases(study) if study.task == "attention" else []
     costs: dict[calls.Case, dict[str, tuple[Value, Value]]] = {}
-    for case in every:
+    for case in all_cases:
         for name in calls.timed(study, case) if case.dropout else ():
-            without = calls.time(study, case._replace(dropout=0.0), name, "both")
-            if without and (own := calls.time(study, case, name, "both")):
-                costs.setdefault(case, {})[name] = own, without
+            plain_time = calls.time(study, case._replace(dropout=0.0), name, "both")
+            if plain_time and (dropout_time := calls.time(study, case, name, "both")):
+                costs.setdefault(case, {})[name] = dropout_time, plain_time
     if costs:
         case = max(
-            costs, key=lambda one: (len(costs[one]), -min(own.middle for own, _ in costs[one].values()))
+            costs,
+            key=lambda candidate: (
+                len(costs[candidate]),
+                -min(dropout_time.middle for dropout_time, _ in costs[candidate].values()),
+            ),
         )
         texts = [f"{_apart(*costs[case][name])} that without with {name}" for name in costs[case]]
         yield f"At {case.said}, in CUDA graphs, the time of a forward and its backward is {'; '.join(texts)}."
@@ -541,18 +555,18 @@ def at_one_case(study: Study) -> Iterator[str]:
     }
     best = calls.fastest(study, case)
     ordered = sorted(times, key=lambda name: (not best or name != best[0], times[name]))
-    what, take = ("a forward", "takes") if case.whole == "forward" else ("a forward and its backward", "take")
+    call, verb = ("a forward", "takes") if case.whole == "forward" else ("a forward and its backward", "take")
     texts = [f"{times[name]} ms with {name}" for name in (ordered[0], ordered[-1])]
     slowest = f", the slowest of {len(ordered)} backends" if len(ordered) > 2 else ""
-    took = f"{what} {take} {texts[0]} and {texts[1]}{slowest}"
-    where = f"At {case.said}, in CUDA graphs"
+    times_text = f"{call} {verb} {texts[0]} and {texts[1]}{slowest}"
+    setting = f"At {case.said}, in CUDA graphs"
     if not best:
-        yield f"{where}, {took}."
+        yield f"{setting}, {times_text}."
     elif best[1].doubt:
         other, value = best[1].doubt
-        yield f"{where}, {took}; {best[0]} is not told from {other}: {_gain(value)}."
+        yield f"{setting}, {times_text}; {best[0]} is not told from {other}: {_gain(value)}."
     else:
-        yield f"{where}, {best[0]} is the fastest, by {_gain(best[1].ratio)} over {best[1].over}: {took}."
+        yield f"{setting}, {best[0]} is the fastest, by {_gain(best[1].ratio)} over {best[1].over}: {times_text}."
 
 
 @said("answer")
@@ -564,43 +578,47 @@ def otherwise(study: Study) -> Iterator[str]:
     best = calls.fastest(study, main)
     texts = []
     for case in calls.cases(study):
-        alike = case._replace(dtype=main.dtype, causal=main.causal) == main and case.whole == main.whole
-        other = calls.fastest(study, case) if case != main and alike else None
+        is_comparable = (
+            case._replace(dtype=main.dtype, causal=main.causal) == main and case.whole == main.whole
+        )
+        other = calls.fastest(study, case) if case != main and is_comparable else None
         if other and other[1].clear and not (best and best[1].clear and best[0] == other[0]):
             mask = f" {'with' if case.causal else 'without'} a mask" if case.causal != main.causal else ""
-            where = f"{f' in {case.dtype}' if case.dtype != main.dtype else ''}{mask}"
-            texts.append(f"{other[0]} is the fastest{where}, by {_gain(other[1].ratio)} over {other[1].over}")
+            difference = f"{f' in {case.dtype}' if case.dtype != main.dtype else ''}{mask}"
+            texts.append(
+                f"{other[0]} is the fastest{difference}, by {_gain(other[1].ratio)} over {other[1].over}"
+            )
     if texts:
         yield f"At the same sizes, {'; '.join(texts)}."
 
 
 @said("answer")
 def at_each_case(study: Study) -> Iterator[str]:
-    every = calls.cases(study) if study.task == "attention" else []
-    leads = [best for case in every if (best := calls.fastest(study, case))]
+    all_cases = calls.cases(study) if study.task == "attention" else []
+    leads = [best for case in all_cases if (best := calls.fastest(study, case))]
     if len(leads) < 2:
         return
-    compared = [case for case in every if calls.fastest(study, case)]
+    compared = [case for case in all_cases if calls.fastest(study, case)]
     precisions = sorted({case.dtype for case in compared})
     won: dict[str, list[tuple[float, str]]] = {}
-    for case, (name, ahead) in zip(compared, leads, strict=True):
-        if ahead.clear:
-            won.setdefault(name, []).append((100 * (ahead.ratio.middle - 1), case.dtype))
+    for case, (name, lead) in zip(compared, leads, strict=True):
+        if lead.clear:
+            won.setdefault(name, []).append((100 * (lead.ratio.middle - 1), case.dtype))
     texts = []
     for name, wins in sorted(won.items(), key=lambda item: -len(item[1])):
         gains = [gain for gain, _ in wins]
-        counts = {dtype: sum(one == dtype for _, one in wins) for dtype in precisions}
-        by = (
-            "".join(f"{many} in {dtype}, " for dtype, many in counts.items() if many)
+        counts = {dtype: sum(won_dtype == dtype for _, won_dtype in wins) for dtype in precisions}
+        breakdown = (
+            "".join(f"{count} in {dtype}, " for dtype, count in counts.items() if count)
             if precisions[1:]
             else ""
         )
-        span_ = " to ".join(dict.fromkeys((f"{min(gains):+.9f}", f"{max(gains):+.9f}")))
-        texts.append(f"{name} at {len(gains)} ({by}{span_} % over the next)")
-    apart = len({(case.batch, case.length, case.heads, case.dim) for case in compared}) < len(compared)
+        interval = " to ".join(dict.fromkeys((f"{min(gains):+.9f}", f"{max(gains):+.9f}")))
+        texts.append(f"{name} at {len(gains)} ({breakdown}{interval} % over the next)")
+    has_variants = len({(case.batch, case.length, case.heads, case.dim) for case in compared}) < len(compared)
     unclear = len(leads) - sum(map(len, won.values()))
-    rest = f"; at {unclear}, none is told from the next" if unclear else ""
-    yield f"Over {len(leads)} {'cases' if apart else 'shapes'}, the fastest is {listed(texts)}{rest}."
+    remainder = f"; at {unclear}, none is told from the next" if unclear else ""
+    yield f"Over {len(leads)} {'cases' if has_variants else 'shapes'}, the fastest is {listed(texts)}{remainder}."
 
 
 def _gain(ratio: Value) -> str:
@@ -615,18 +633,18 @@ def call_out_of_memory(study: Study) -> Iterator[str]:
         (row["attention"], run.id) for run in study.runs for row in run.kernels if row["outcome"] == "oom_gpu"
     }
     for name in sorted({name for name, _ in rows}):
-        yield f"{name} ran out of memory in {len([1 for one, _ in rows if one == name])} run and was not timed there."
+        yield f"{name} ran out of memory in {len([1 for backend, _ in rows if backend == name])} run and was not timed there."
 
 
 @said("answer")
 def no_result(study: Study) -> Iterator[str]:
     meanings = {"oom_gpu": "out of GPU memory", "failed": "failed"}
-    ended: dict[str, list[str]] = {}
+    outcomes: dict[str, list[str]] = {}
     for label, runs in study.groups.items():
         if not any(run.done or run.outcome is None for run in runs):
-            ended.setdefault(meanings[str(runs[0].outcome)], []).append(label)
-    if ended:
-        yield f"No result: {listed([f'{listed(labels)} ({how})' for how, labels in ended.items()])}."
+            outcomes.setdefault(meanings[str(runs[0].outcome)], []).append(label)
+    if outcomes:
+        yield f"No result: {listed([f'{listed(labels)} ({outcome})' for outcome, labels in outcomes.items()])}."
 
 
 @said("answer")
@@ -659,12 +677,12 @@ def wrong_certificate(study: Study) -> Iterator[str]:
 
 @said("warning")
 def without_a_run(study: Study) -> Iterator[str]:
-    asked = {
+    requested = {
         name
         for run in study.runs
         for name in run.plan.get("provenance", {"command": [""]})["command"][-1].partition("=")[2].split(",")
     }
-    for name in asked - {"", *study.groups}:
+    for name in requested - {"", *study.groups}:
         yield f"A launch asked for {name} (attention), but there is no record of such a run."
 
 
@@ -683,12 +701,12 @@ def wrong_log(study: Study) -> Iterator[str]:
         others = [other for other in study.groups if other != label]
         traces = {name: [r["loss"] for r in study.groups[name][0].attempts[0].steps] for name in study.groups}
         last = range(80, 100)
-        apart = fmean(
-            traces[label][at] - arithmetic_median(traces[name][at] for name in others) for at in last
+        difference = fmean(
+            traces[label][step] - arithmetic_median(traces[name][step] for name in others) for step in last
         )
         yield (
             f"Flagged by the check loss of imported logs: {label}: its loss against the median of {len(others)} others "
-            f"differs by {apart:+} nats, as no other's does."
+            f"differs by {difference:+} nats, as no other's does."
         )
 
 
@@ -699,18 +717,18 @@ def not_expected(study: Study) -> Iterator[str]:
         if run.outcome not in (None, run.expected):
             ends.setdefault((str(run.outcome), run.measured.result["reason"]), []).append(run.label)
     for (outcome, reason), labels in ends.items():
-        many = "1 run" if len(labels) == 1 else f"{len(labels)} runs"
-        names, how = (
+        count = "1 run" if len(labels) == 1 else f"{len(labels)} runs"
+        names, meaning = (
             listed(list(dict.fromkeys(labels))),
             {"failed": "an error"}.get(outcome, "out of GPU memory"),
         )
-        yield f"{names} ended as {outcome} ({how}) in {many}, where the study expected completed: {reason}."
+        yield f"{names} ended as {outcome} ({meaning}) in {count}, where the study expected completed: {reason}."
 
 
 @said("warning")
 def without_times(study: Study) -> Iterator[str]:
-    if study.task == "attention" and (lost := [run for run in study.done if not run.kernels]):
-        yield f"{len(lost)} completed run has no times: its kernels.json is missing or holds none."
+    if study.task == "attention" and (untimed := [run for run in study.done if not run.kernels]):
+        yield f"{len(untimed)} completed run has no times: its kernels.json is missing or holds none."
 
 
 @said("warning")
@@ -724,9 +742,9 @@ def backend_failed(study: Study) -> Iterator[str]:
 
 @said("warning")
 def busy(study: Study) -> Iterator[str]:
-    if others := sum((run.measured.manifest.get("device_users") or 0) > 0 for run in study.done):
+    if busy_runs := sum((run.measured.manifest.get("device_users") or 0) > 0 for run in study.done):
         yield (
-            f"When {others} runs of {len(study.done)} started, the machine was busy with something else (a load "
+            f"When {busy_runs} runs of {len(study.done)} started, the machine was busy with something else (a load "
             "above 0.5 per core, beyond that of the study's own runs before, or other processes on the device): "
             "their times may be too long."
         )
@@ -735,11 +753,11 @@ def busy(study: Study) -> Iterator[str]:
 @said("warning")
 def drifted(study: Study) -> Iterator[str]:
     if study.design.get("order") == "interleaved":
-        change, low, high, p, of = drift(study)
+        change, low, high, p, blocks = drift(study)
         if p <= 0.05:
             yield (
                 f"The machine drifted: steps became {100 * change} % {'slower' if change > 0 else 'faster'} from the "
-                f"first block to the last ({of}); {100 * low:+} to {100 * high:+} %, p = {p}."
+                f"first block to the last ({blocks}); {100 * low:+} to {100 * high:+} %, p = {p}."
             )
 
 
@@ -750,23 +768,23 @@ def held_up(study: Study) -> Iterator[str]:
     )
     for run in several:
         counts = Counter(record["slowest_rank"] for record in run.counted)
-        rank, often = counts.most_common(1)[0]
-        more = 100 * (
+        rank, occurrences = counts.most_common(1)[0]
+        excess = 100 * (
             plain_median(r["slowest_rank_seconds"] / r["other_ranks_seconds"] for r in run.counted) - 1
         )
         yield (
             f"One process held up the others in {len(several)} of {len(several)} completed runs of several processes: "
-            f"in {run.label}, rank {rank} on nid001 was slowest in {often} of {len(run.counted)} intervals, by "
-            f"{more} % of the median of the others."
+            f"in {run.label}, rank {rank} on nid001 was slowest in {occurrences} of {len(run.counted)} intervals, by "
+            f"{excess} % of the median of the others."
         )
 
 
 @said("warning")
 def moved(study: Study) -> Iterator[str]:
-    if there := [run.label for run in study.done if run.attempts[-1].manifest.get("parallel")]:
+    if labels := [run.label for run in study.done if run.attempts[-1].manifest.get("parallel")]:
         yield (
-            f"{len(there)} of {len(study.done)} completed runs ended on other numbers of processes than the study "
-            f"gives, in {listed(there)}: speed and memory are those of the attempts before."
+            f"{len(labels)} of {len(study.done)} completed runs ended on other numbers of processes than the study "
+            f"gives, in {listed(labels)}: speed and memory are those of the attempts before."
         )
 
 
@@ -777,12 +795,12 @@ def moved(study: Study) -> Iterator[str]:
 def left_out(study: Study) -> Iterator[str]:
     if study.design.get("baseline"):
         for label in study.measured:
-            gone = [run for run in study.groups[label] if not run.done]
-            if gone:
+            incomplete = [run for run in study.groups[label] if not run.done]
+            if incomplete:
                 yield (
-                    f"The verdicts on tokens per second and loss leave out {len(gone)} of "
+                    f"The verdicts on tokens per second and loss leave out {len(incomplete)} of "
                     f"{len(study.groups[label])} runs of {label} "
-                    f"({len(gone)} {gone[0].outcome or 'without an outcome yet'})."
+                    f"({len(incomplete)} {incomplete[0].outcome or 'without an outcome yet'})."
                 )
 
 
@@ -794,8 +812,14 @@ def lacking(study: Study) -> dict[str, list[int]]:
             gpus.setdefault(block, set()).add(run.measured.manifest.get("gpu_uuid"))
     if all(one & other for one, other in combinations(gpus.values(), 2)):
         return {}
-    ran = {label: {run.plan["block"] for run in study.completed(label)} for label in study.measured}
-    return {label: sorted(gpus.keys() - blocks) for label, blocks in ran.items() if gpus.keys() - blocks}
+    blocks_by_label = {
+        label: {run.plan["block"] for run in study.completed(label)} for label in study.measured
+    }
+    return {
+        label: sorted(gpus.keys() - blocks)
+        for label, blocks in blocks_by_label.items()
+        if gpus.keys() - blocks
+    }
 
 
 @said("limit")
@@ -810,20 +834,22 @@ def other_gpus(study: Study) -> Iterator[str]:
 @said("limit")
 def single_runs(study: Study) -> Iterator[str]:
     singles = [label for label in study.measured if len(study.completed(label)) == 1]
-    of, finding = ("differences of single runs", "findings of them")
+    differences, finding = ("differences of single runs", "findings of them")
     if len(singles) == 1:
-        of, finding = "difference of a single run", "a finding of it"
+        differences, finding = "difference of a single run", "a finding of it"
     if singles and study.task != "attention":
-        every = len(singles) == len(study.groups) > 4
-        names = f"one of each of {len(singles)} groups" if every else listed(singles)
-        how = f"To make {finding}, write repeats: 6 in the study."
+        is_each = len(singles) == len(study.groups) > 4
+        names = f"one of each of {len(singles)} groups" if is_each else listed(singles)
+        advice = f"To make {finding}, write repeats: 6 in the study."
         if study.imported:
-            how = f"6 logs of each would make {finding}."
+            advice = f"6 logs of each would make {finding}."
         if len(study.measured) == 1:
-            how = "6 logs would show it." if study.imported else "To show it, write repeats: 6 in the study."
-            yield f"What another start would give is unknown: one run ({names}) completed. {how}"
+            advice = (
+                "6 logs would show it." if study.imported else "To show it, write repeats: 6 in the study."
+            )
+            yield f"What another start would give is unknown: one run ({names}) completed. {advice}"
             return
-        yield f"The {of} ({names}) cannot be told apart from the machine's own between two starts. {how}"
+        yield f"The {differences} ({names}) cannot be told apart from the machine's own between two starts. {advice}"
 
 
 @said("limit")
@@ -900,10 +926,10 @@ def installed_for_some(study: Study) -> Iterator[str]:
 @said("limit")
 def baseline_failed(study: Study) -> Iterator[str]:
     if is_grid(study):
-        alone = [
+        unpaired = [
             label for label in study.measured if (base := study.against(label)) and base not in study.measured
         ]
-        yield f"Not compared, because the baseline has no completed counterpart: {listed(alone)}."
+        yield f"Not compared, because the baseline has no completed counterpart: {listed(unpaired)}."
     if study.baseline and study.baseline not in study.measured and study.measured:
         yield (
             f"Not compared, because the baseline, attention: {study.baseline}, has no completed run in this study: "
@@ -914,7 +940,7 @@ def baseline_failed(study: Study) -> Iterator[str]:
 @said("limit")
 def gpus_not_tested(study: Study) -> Iterator[str]:
     used = {run.measured.manifest.get("gpu_uuid") for run in study.done} - {None}
-    on = {
+    gpus_by_label = {
         label: {run.measured.manifest.get("gpu_uuid") for run in study.completed(label)}
         for label in study.measured
     }
@@ -923,8 +949,10 @@ def gpus_not_tested(study: Study) -> Iterator[str]:
             f"Whether the {len(used)} GPUs differ in speed was not tested: too few groups ran several times and on several "
             "GPUs. Paired runs were on the same GPU, so its speed cancels in their ratios."
         )
-    elif study.task == "training" and len(used) > 1 and all(len(gpus) == 1 for gpus in on.values()):
-        few = [label for label, gpus in on.items() if 2 * len(gpus) <= len(used)]
+    elif (
+        study.task == "training" and len(used) > 1 and all(len(gpus) == 1 for gpus in gpus_by_label.values())
+    ):
+        few = [label for label, gpus in gpus_by_label.items() if 2 * len(gpus) <= len(used)]
         yield (
             f"Whether the {len(used)} GPUs differ in speed was not tested: too few groups ran several times and on several "
             f"GPUs. {', '.join(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
@@ -934,9 +962,9 @@ def gpus_not_tested(study: Study) -> Iterator[str]:
 @said("limit")
 def not_decoded(study: Study) -> Iterator[str]:
     if study.task == "inference" and (
-        alone := [label for label in study.measured if not over_decoded(study, label)]
+        prompts_only := [label for label in study.measured if not over_decoded(study, label)]
     ):
-        yield f"How long {listed(alone)} would take to decode: in this study they only read prompts."
+        yield f"How long {listed(prompts_only)} would take to decode: in this study they only read prompts."
 
 
 @said("limit")
@@ -981,7 +1009,7 @@ def machines(study: Study) -> Iterator[str]:
     ]
     if len(set(places)) > 1:
         shares = [
-            f"{(many := places.count(place))} run{'s' * (many > 1)} on {place[0]} ({place[1]})"
+            f"{(count := places.count(place))} run{'s' * (count > 1)} on {place[0]} ({place[1]})"
             for place in sorted(set(places))
         ]
         yield f"The completed runs were on {len(shares)} machines: {', '.join(shares[:-1])} and {shares[-1]}."
@@ -993,11 +1021,11 @@ def machines(study: Study) -> Iterator[str]:
 def impossible_profile(study: Study) -> Iterator[str]:
     for run in study.done:
         if parts := run.profile:
-            took_, least = 1e3 * parts["attention"], 1e3 * run.floor("step", "attention")
-            if took_ < 0.9 * least:
+            measured, minimum = 1e3 * parts["attention"], 1e3 * run.floor("step", "attention")
+            if measured < 0.9 * minimum:
                 yield (
-                    f"The figure of where the time of a step goes is wrong for {run.label} ({took_} ms of at least "
-                    f"{least} ms): attention would take less than it can, so the profile counts some of its kernels "
+                    f"The figure of where the time of a step goes is wrong for {run.label} ({measured} ms of at least "
+                    f"{minimum} ms): attention would take less than it can, so the profile counts some of its kernels "
                     "as other parts."
                 )
 
@@ -1005,11 +1033,11 @@ def impossible_profile(study: Study) -> Iterator[str]:
 @said("limit")
 def unlike_profile(study: Study) -> Iterator[str]:
     for run in study.done:
-        more = 100 * (sum(run.profile.values()) / run.seconds - 1) if run.profile else 0
-        if abs(more) > 10:
+        excess = 100 * (sum(run.profile.values()) / run.seconds - 1) if run.profile else 0
+        if abs(excess) > 10:
             yield (
                 f"The figure of where the time of a step goes shows steps profiled after the run. Those of {run.label} "
-                f"({more:+} %) took over 10 % longer or shorter than the timed ones, so it does not show where the "
+                f"({excess:+} %) took over 10 % longer or shorter than the timed ones, so it does not show where the "
                 "time of the timed ones went."
             )
 
@@ -1039,9 +1067,9 @@ def one_process_each(study: Study) -> Iterator[str]:
 def called_apart(study: Study) -> Iterator[str]:
     if study.task == "attention":
         processes = Counter(calls.case_of(run) for run in study.runs if run.kernels)
-        if apart := sum(many > 1 for many in processes.values()):
+        if split_shapes := sum(count > 1 for count in processes.values()):
             yield (
-                f"At {apart} shape, not all backends were called in one process: two that no process called have no ratio."
+                f"At {split_shapes} shape, not all backends were called in one process: two that no process called have no ratio."
             )
 
 
@@ -1078,16 +1106,16 @@ def efficiency(study: Study, label: str) -> Value:
     base = next(iter(study.groups))
     mean, error, freedom = log_ratio(study.per_token(label), study.per_token(base))
     ideal = study.completed(label)[0].gpus / study.completed(base)[0].gpus
-    half = t_quantile(0.975, freedom) * error
-    return Value(exp(mean) / ideal, (exp(mean - half) / ideal, exp(mean + half) / ideal))
+    half_width = t_quantile(0.975, freedom) * error
+    return Value(exp(mean) / ideal, (exp(mean - half_width) / ideal, exp(mean + half_width) / ideal))
 
 
 def speedup(study: Study, label: str) -> Value:
     """The rate over that of the first group."""
     share, first = efficiency(study, label), study.completed(next(iter(study.groups)))[0]
-    more = study.completed(label)[0].gpus / first.gpus
+    gpu_ratio = study.completed(label)[0].gpus / first.gpus
     assert share.ends
-    return Value(more * share.middle, (more * share.ends[0], more * share.ends[1]))
+    return Value(gpu_ratio * share.middle, (gpu_ratio * share.ends[0], gpu_ratio * share.ends[1]))
 
 
 def final_loss(study: Study, label: str) -> Value:
@@ -1097,10 +1125,13 @@ def final_loss(study: Study, label: str) -> Value:
         assert run.final_loss is not None
         seeds.setdefault(run.key[0], []).append(run.final_loss)
     means = [fmean(losses) for losses in seeds.values()]
-    half = (
+    half_width = (
         t_quantile(0.975, len(means) - 1) * deviation(means) / len(means) ** 0.5 if len(means) > 2 else None
     )
-    return Value(arithmetic_median(means), (fmean(means) - half, fmean(means) + half) if half else None)
+    return Value(
+        arithmetic_median(means),
+        (fmean(means) - half_width, fmean(means) + half_width) if half_width else None,
+    )
 
 
 def loss_verdict(study: Study, label: str) -> tuple[str, str]:
@@ -1134,8 +1165,8 @@ def one_after_the_other(study: Study, label: str) -> bool:
 
 def withheld(study: Study, label: str) -> str:
     """Why there is no verdict on runs one after the other."""
-    both = [label, study.against(label) or ""]
-    first, second = sorted(both, key=lambda group: study.completed(group)[0].began)
+    labels = [label, study.against(label) or ""]
+    first, second = sorted(labels, key=lambda group: study.completed(group)[0].began)
     return (
         f"Withheld, because the runs are not comparable: All runs of {first} ended before the first of {second} "
         "started: machine drift would look like an effect."
@@ -1160,29 +1191,35 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
     faster = "faster" if ratio.middle > 1 else "slower"
     ends, sizes = ratio.ends, [len(study.completed(name)) for name in (label, baseline)]
     if 1 in sizes:
-        how = "in one run each" + (
+        basis = "in one run each" + (
             f", the same repeat of {max(sizes)} that {baseline} has" if max(sizes) > 1 else ""
         )
-        apart = gpus_apart(study, label)
-        if apart:
-            how += ", on different GPUs"
+        on_different_gpus = gpus_apart(study, label)
+        if on_different_gpus:
+            basis += ", on different GPUs"
         if ends and ends[0] <= 1 <= ends[1]:
-            return "inconclusive", f"{how}: the {'range' if ratio.is_range else 'interval'} includes equality"
-        return "observed", f"not a finding: {how}{', whose own difference it includes' if apart else ''}"
+            return (
+                "inconclusive",
+                f"{basis}: the {'range' if ratio.is_range else 'interval'} includes equality",
+            )
+        return (
+            "observed",
+            f"not a finding: {basis}{', whose own difference it includes' if on_different_gpus else ''}",
+        )
     if margin:
         assert ends
         low, high, stated = ends[0] - 1, ends[1] - 1, f"the stated margin of {100 * margin} %"
         if -margin < low and high < margin:
             return "equivalent", f"within {stated}"
         if low > margin or high < -margin:
-            also = "; its loss differs" if loss_verdict(study, label)[0] == "different" else ""
-            return faster, f"by more than {stated}{also}"
+            addition = "; its loss differs" if loss_verdict(study, label)[0] == "different" else ""
+            return faster, f"by more than {stated}{addition}"
         return "inconclusive", f"the interval is too wide for {stated}; more repeats would narrow it"
     p_values = study.holm
     p = p_values[frozenset((label, baseline))]
     if p <= 0.05:
-        many = f", corrected for {len(p_values)} pairs" if len(p_values) > 1 else ""
-        return faster, f"by a test of the difference{many}"
+        correction = f", corrected for {len(p_values)} pairs" if len(p_values) > 1 else ""
+        return faster, f"by a test of the difference{correction}"
     return "inconclusive", (
         "not told apart, which does not make them equal: to test that, state margins: {tokens_per_second: PERCENT} in "
         "the study before it runs"
@@ -1266,7 +1303,7 @@ def peak_of(study: Study, label: str) -> Value:
 
 def energy_of(study: Study, label: str) -> Value:
     """Millijoules per token over the completed runs that have a reading."""
-    return over_runs([each for run in study.completed(label) if (each := run.millijoules)])
+    return over_runs([reading for run in study.completed(label) if (reading := run.millijoules)])
 
 
 @cell("groups", "Final loss")
@@ -1275,9 +1312,9 @@ def loss(study: Study, label: str) -> tuple[str, str]:
         return NONE, ""
     text = estimate(final_loss(study, label))
     if study.against(label):
-        kind, why = loss_verdict(study, label)
+        kind, note = loss_verdict(study, label)
         if kind == "different":
-            return f"{text} differs", why
+            return f"{text} differs", note
     return text, ""
 
 
@@ -1286,10 +1323,10 @@ def training(study: Study, label: str) -> tuple[str, str]:
     if label not in study.measured:
         return NONE, ""
     runs = study.completed(label)
-    whole = took(median(run.training for run in runs))
+    training_time = took(median(run.training for run in runs))
     if study.imported:
-        return whole, ""
-    return f"{whole} + {took(median(run.wall - run.training for run in runs))} other", attempts_of(
+        return training_time, ""
+    return f"{training_time} + {took(median(run.wall - run.training for run in runs))} other", attempts_of(
         study, label
     )
 
@@ -1308,8 +1345,8 @@ def attempts_of(study: Study, label: str) -> str:
             ends = listed([attempt.result["outcome"] for attempt in run.attempts])
             texts.append(f"{len(run.attempts)} attempts ({ends}, {minutes} min between them)")
     trained = study.task == "training" and label in study.measured
-    once = "; training time is of the steps alone, each once" if trained else ""
-    return listed(texts) + once if texts else ""
+    suffix = "; training time is of the steps alone, each once" if trained else ""
+    return listed(texts) + suffix if texts else ""
 
 
 @cell("groups", "n")
@@ -1325,20 +1362,20 @@ def outcome(study: Study, label: str) -> tuple[str, str]:
         return "unknown", ""
     counts = Counter(run.outcome or "not ended" for run in runs)
     ends = {
-        end: many
-        for end, many in counts.items()
-        if len(counts) == 1 or end != "completed" or many != len(study.completed(label))
+        end: count
+        for end, count in counts.items()
+        if len(counts) == 1 or end != "completed" or count != len(study.completed(label))
     }
-    text = ", ".join(f"{many} {end}" if len(counts) > 1 else end for end, many in ends.items())
+    text = ", ".join(f"{count} {end}" if len(counts) > 1 else end for end, count in ends.items())
     failed = [run for run in runs if run.outcome not in (None, "completed")]
     unexpected = any(run.outcome != run.expected for run in failed)
-    why = (failed[0].plan["because"] or failed[0].measured.result["reason"]) if failed else ""
+    reason = (failed[0].plan["because"] or failed[0].measured.result["reason"]) if failed else ""
     several = [len(run.attempts) for run in runs if len(run.attempts) > 1]
-    again = (
+    attempts_text = (
         f"{len(several)} of {len(runs)} in several attempts" if len(runs) > 1 else f"{sum(several)} attempts"
     )
-    small = ", ".join(["not expected"] * unexpected + [again] * bool(several))
-    return f"{text} {small}".strip(), "; ".join(filter(None, (why, attempts_of(study, label))))
+    remarks = ", ".join(["not expected"] * unexpected + [attempts_text] * bool(several))
+    return f"{text} {remarks}".strip(), "; ".join(filter(None, (reason, attempts_of(study, label))))
 
 
 @cell("groups", "Prefill, ms")
@@ -1412,34 +1449,37 @@ def call_memory(study: Study, name: str) -> str:
 
 @cell("backends", "Fastest at")
 def fastest_at(study: Study, name: str) -> str:
-    every = [case for case in calls.cases(study) if len(calls.timed(study, case)) > 1]
+    compared = [case for case in calls.cases(study) if len(calls.timed(study, case)) > 1]
     leads = [
         ahead
-        for case in every
+        for case in compared
         if name in calls.timed(study, case) and (ahead := calls.lead(study, case, name))
     ]
-    return f"{sum(ahead.clear for ahead in leads)} of {len(every)}"
+    return f"{sum(ahead.clear for ahead in leads)} of {len(compared)}"
 
 
 @cell("backends", "Outcome")
 def call_outcome(study: Study, name: str) -> tuple[str, str]:
     (row,) = {row["outcome"]: row for row in calls.rows(study, calls.main(study), name)}.values()
-    ended, why = {"oom_gpu": "OOM"}.get(row["outcome"], row["outcome"]), row.get("reason", "")
+    outcome_text, reason = {"oom_gpu": "OOM"}.get(row["outcome"], row["outcome"]), row.get("reason", "")
     elsewhere: dict[str, dict[str, str]] = {}
     for case in calls.cases(study):
         for mode in ("eager", "graph") if case != calls.main(study) else ():
-            for one in calls.rows(study, case, name, mode):
-                way = one["outcome"], mode, one["direction"]
-                if way[0] not in ("completed", "unsupported") or way == ("unsupported", "eager", "forward"):
-                    elsewhere.setdefault(way[0], {})[one["run"]] = one["reason"]
+            for call_row in calls.rows(study, case, name, mode):
+                key = call_row["outcome"], mode, call_row["direction"]
+                if key[0] not in ("completed", "unsupported") or key == ("unsupported", "eager", "forward"):
+                    elsewhere.setdefault(key[0], {})[call_row["run"]] = call_row["reason"]
     if elsewhere:
         ends = [
             f"{'OOM' if end == 'oom_gpu' else end} in {len(runs)} other run{'s' * (len(runs) > 1)}"
             for end, runs in sorted(elsewhere.items())
         ]
-        reasons = {why for end, runs in elsewhere.items() if end != "oom_gpu" for why in runs.values()}
-        ended, why = f"{ended} {', '.join(ends)}", "; ".join(sorted({*filter(None, [why]), *reasons}))
-    return ended, why
+        reasons = {reason for end, runs in elsewhere.items() if end != "oom_gpu" for reason in runs.values()}
+        outcome_text, reason = (
+            f"{outcome_text} {', '.join(ends)}",
+            "; ".join(sorted({*filter(None, [reason]), *reasons})),
+        )
+    return outcome_text, reason
 
 
 # Small figures: with bars, and why there are none.
@@ -1459,10 +1499,11 @@ def smoothed_losses(study: Study) -> dict[str, dict[int, float]]:
     for label, runs in study.groups.items():
         traces = [{record["step"]: record["loss"] for _, record in run.steps} for run in runs if run.steps]
         means = [fmean(trace[step] for trace in traces) for step in traces[0]] if traces else []
-        half = len(means) // 40
+        half_width = len(means) // 40
         if means:
             groups[label] = {
-                step: fmean(means[max(0, at - half) : at + half + 1]) for at, step in enumerate(traces[0])
+                step: fmean(means[max(0, index - half_width) : index + half_width + 1])
+                for index, step in enumerate(traces[0])
             }
     return groups
 

@@ -111,16 +111,16 @@ def column(caption: str, *heads: str) -> Callable[[ColumnTruth], ColumnTruth]:
 
 def cites(shown: str, *numbers: float | str) -> str:
     """The same text with these numbers."""
-    given = iter(numbers)
-    filled = NUMBER.sub(lambda _: f"{next(given, 'no number')}", shown)
-    return filled + "".join(f" and {number}" for number in given)
+    remaining = iter(numbers)
+    filled = NUMBER.sub(lambda _: f"{next(remaining, 'no number')}", shown)
+    return filled + "".join(f" and {number}" for number in remaining)
 
 
 def spots(root: Path, study: Study, file: Path, page: Element) -> Iterator[Spot]:
     """Every text outside tables and code, with the place where it stands."""
     name, run = _page_of(study, file, page)
-    for place, figure, whole in _blocks(page, "", ""):
-        yield Spot(root, study, name, run, place, figure, whole)
+    for place, figure, block_text in _blocks(page, "", ""):
+        yield Spot(root, study, name, run, place, figure, block_text)
 
 
 def _page_of(study: Study, file: Path, page: Element) -> tuple[str, Run | None]:
@@ -138,8 +138,8 @@ def _page_of(study: Study, file: Path, page: Element) -> tuple[str, Run | None]:
 
 def _blocks(element: Element, place: str, figure: str) -> Iterator[tuple[str, str, str]]:
     kind = element.attributes.get("class", "").split()
-    here = f"{place}>{element.tag}{f'.{kind[0]}' if kind else ''}"
-    if any(here.endswith(tried) for tried in TRIED) or element.tag in (
+    location = f"{place}>{element.tag}{f'.{kind[0]}' if kind else ''}"
+    if any(location.endswith(selector) for selector in TRIED) or element.tag in (
         "pre",
         "thead",
         "nav",
@@ -148,7 +148,7 @@ def _blocks(element: Element, place: str, figure: str) -> Iterator[tuple[str, st
         "template",
     ):
         return
-    if element.tag in ("td", "th") and "tr.reason>" not in here:  # as `cells` has them
+    if element.tag in ("td", "th") and "tr.reason>" not in location:  # as `cells` has them
         return
     if element.tag == "section":
         heads = [part for part in element.parts if isinstance(part, Element) and part.tag == "h2"]
@@ -159,27 +159,27 @@ def _blocks(element: Element, place: str, figure: str) -> Iterator[tuple[str, st
             if head and fact:
                 inner = fact.without("details")
                 if inner.text:
-                    yield f"{here}>dd", figure, f"{head.text}: {inner.text}"
+                    yield f"{location}>dd", figure, f"{head.text}: {inner.text}"
                 for details in fact.every("details"):
-                    yield from _blocks(details, here, figure)
+                    yield from _blocks(details, location, figure)
         return
     pieces: list[str] = []
     for part in element.parts:
         if isinstance(part, str):
             pieces.append(part)
         elif part.tag in BLOCKS:
-            yield from _flush(pieces, here, figure)
-            yield from _blocks(part, here, figure)
+            yield from _flush(pieces, location, figure)
+            yield from _blocks(part, location, figure)
         elif part.tag not in ("script", "style", "template"):
             pieces.append(part.text if part.tag == "br" else part._text())
-    yield from _flush(pieces, here, figure)
+    yield from _flush(pieces, location, figure)
 
 
-def _flush(pieces: list[str], here: str, figure: str) -> Iterator[tuple[str, str, str]]:
-    whole = " ".join("".join(pieces).replace("\N{NO-BREAK SPACE}", " ").split())
+def _flush(pieces: list[str], location: str, figure: str) -> Iterator[tuple[str, str, str]]:
+    block_text = " ".join("".join(pieces).replace("\N{NO-BREAK SPACE}", " ").split())
     pieces.clear()
-    if whole:
-        yield here, figure, whole
+    if block_text:
+        yield location, figure, block_text
 
 
 def cells(root: Path, study: Study, file: Path, page: Element) -> Iterator[Cell]:
@@ -188,11 +188,11 @@ def cells(root: Path, study: Study, file: Path, page: Element) -> Iterator[Cell]
     for element in page.every("table"):
         if "overview" in element.attributes.get("class", "").split():
             continue
-        whole = table(element.without("sup"))
+        parsed_table = table(element.without("sup"))
         heads: list[str] = []
-        for head in whole.heads:
+        for head in parsed_table.heads:
             heads.append(f"{head} ({heads.count(head) + 1})" if head in heads else head)
-        spot = Spot(root, study, name, run, "table", "", whole.caption)
-        for row in whole.rows:
+        spot = Spot(root, study, name, run, "table", "", parsed_table.caption)
+        for row in parsed_table.rows:
             by_head = dict(zip(heads, row, strict=True))
-            yield from (Cell(spot, whole.caption, head, by_head) for head in heads)
+            yield from (Cell(spot, parsed_table.caption, head, by_head) for head in heads)

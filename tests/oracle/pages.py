@@ -124,5 +124,5 @@ def agrees(shown: str, true: str) -> bool:
 def rounds(shown: str, true: str) -> bool:
     """Whether a printed number is the true one, rounded to its digits."""
     mantissa, _, power = shown.replace(",", "").partition("e")
-    half = 0.5 * 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
-    return abs(float(shown.replace(",", "")) - float(true.replace(",", ""))) <= half * (1 + 1e-6) + 1e-12
+    tolerance = 0.5 * 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
+    return abs(float(shown.replace(",", "")) - float(true.replace(",", ""))) <= tolerance * (1 + 1e-6) + 1e-12

@@ -71,17 +71,17 @@ def ends(root: Path) -> None:
     """Six repeats, ties, an outlier, a resumed run, a group out of memory and a run that failed."""
     study = Study(root, "ends", "Attention backends?", {"attention": "auto"})
     study.only = ["--only", "attention=auto,cudnn"]  # and of cudnn there is no run
-    own = [(seed, repeat) for seed in range(3) for repeat in (1, 2)]
-    for at_place, (seed, repeat) in enumerate(own):
-        usual = 0.0200 * (1 + 0.002 * at_place)
-        for name, factor in (("auto", 1.0), ("flash", 0.92 + 0.002 * (at_place % 3)), ("flex", 1.0)):
+    pairs = [(seed, repeat) for seed in range(3) for repeat in (1, 2)]
+    for index, (seed, repeat) in enumerate(pairs):
+        seconds = 0.0200 * (1 + 0.002 * index)
+        for name, factor in (("auto", 1.0), ("flash", 0.92 + 0.002 * (index % 3)), ("flex", 1.0)):
             loss = 2.0 + 0.05 * seed + (0.3 if name == "flash" else 0.0) + 0.002 * repeat
-            study.trained(name, seed, repeat, wavy(factor * usual), loss)
-        slow = 10 if at_place == 3 else 1  # the outlier
-        if at_place == 5:
+            study.trained(name, seed, repeat, wavy(factor * seconds), loss)
+        slowdown = 10 if index == 3 else 1  # the outlier
+        if index == 5:
             study.broken("tiled", seed, repeat, "failed", "CUDA error: an illegal memory access")
         else:
-            study.trained("tiled", seed, repeat, wavy(slow * 1.1 * usual), 2.1 + 0.05 * seed)
+            study.trained("tiled", seed, repeat, wavy(slowdown * 1.1 * seconds), 2.1 + 0.05 * seed)
     study.resumed("efficient", 0, wavy(0.03), 2.4)
     for repeat in (1, 2):
         study.broken(
@@ -108,32 +108,32 @@ def margins(root: Path) -> None:
 
     `math` is slower by a test of its own, which does not hold among all pairs.
     """
-    given = {"loss": 0.01, "tokens_per_second": 0.02}
-    study = Study(root, "margins", "Do they train alike?", {"attention": "auto"}, given)
+    stated_margins = {"loss": 0.01, "tokens_per_second": 0.02}
+    study = Study(root, "margins", "Do they train alike?", {"attention": "auto"}, stated_margins)
     for seed in range(3):
-        usual = 0.02 * (1 + 0.03 * seed)
-        study.trained("auto", seed, 1, wavy(usual), 3.0 + 0.1 * seed)
+        seconds = 0.02 * (1 + 0.03 * seed)
+        study.trained("auto", seed, 1, wavy(seconds), 3.0 + 0.1 * seed)
         study.trained(
-            "flash", seed, 1, wavy(usual * (1.001 + 0.001 * seed)), 3.001 + 0.1 * seed + 1e-4 * seed**2
+            "flash", seed, 1, wavy(seconds * (1.001 + 0.001 * seed)), 3.001 + 0.1 * seed + 1e-4 * seed**2
         )
-        study.trained("flex", seed, 1, wavy(usual * (0.9 + 0.001 * seed)), 3.2 + 0.1 * seed + 1e-3 * seed)
-        study.trained("tiled", seed, 1, wavy(usual * (0.98 + 0.02 * seed)), 3.01 + 0.1 * seed + 0.02 * seed)
-        study.trained("math", seed, 1, wavy(usual * (1.1 + 0.03 * seed)), 3.0 + 0.1 * seed)
+        study.trained("flex", seed, 1, wavy(seconds * (0.9 + 0.001 * seed)), 3.2 + 0.1 * seed + 1e-3 * seed)
+        study.trained("tiled", seed, 1, wavy(seconds * (0.98 + 0.02 * seed)), 3.01 + 0.1 * seed + 0.02 * seed)
+        study.trained("math", seed, 1, wavy(seconds * (1.1 + 0.03 * seed)), 3.0 + 0.1 * seed)
 
 
 def scaling(root: Path) -> None:
     """One GPU and two, at a constant batch a process, with two seeds each."""
     study = Study(root, "scaling", "How well do two GPUs do?")
     for seed in range(2):
-        for gpus, usual in ((1, 0.02), (2, 0.0215)):
-            study.trained("auto", seed, 1, wavy(usual * (1 + 0.004 * seed * gpus)), 3.0, gpus=gpus)
+        for gpus, seconds in ((1, 0.02), (2, 0.0215)):
+            study.trained("auto", seed, 1, wavy(seconds * (1 + 0.004 * seed * gpus)), 3.0, gpus=gpus)
 
 
 def disturbed(root: Path) -> None:
     """Blocks that become slower by 1 % each, a machine that others use, and two GPUs."""
     study = Study(root, "disturbed", "Is it the machine?", {"attention": "auto"}, order="interleaved")
     for block in range(1, 5):
-        for name, usual in (("auto", 0.02), ("flash", 0.019)):
+        for name, seconds in (("auto", 0.02), ("flash", 0.019)):
             noise = 1 + 1e-4 * math.sin(5 * block + len(name))
             place = {"repeat": block, "block": block, "position": study.count + 1}
             where = {
@@ -141,28 +141,28 @@ def disturbed(root: Path) -> None:
                 "gpu_uuid": f"GPU-{block % 2}",
                 "device_users": int(block == 3),
             }
-            study.trained(name, 0, block, wavy(usual * 1.01**block * noise), 3.0, place=place, where=where)
+            study.trained(name, 0, block, wavy(seconds * 1.01**block * noise), 3.0, place=place, where=where)
 
 
 def grown(root: Path) -> None:
     """A block a day, each slower, the third on another machine of the same name, where a backend has not run."""
     study = Study(root, "grown", "Which is fastest?", {"attention": "auto"}, order="interleaved")
-    for block, (gpu, slower) in enumerate((("GPU-a", 1.0), ("GPU-a", 1.14), ("GPU-b", 1.3)), start=1):
+    for block, (gpu, factor) in enumerate((("GPU-a", 1.0), ("GPU-a", 1.14), ("GPU-b", 1.3)), start=1):
         study.clock = 86400.0 * block
-        for name, usual in (("auto", 0.02), ("flash", 0.0201 + 1e-5 * block)):
+        for name, seconds in (("auto", 0.02), ("flash", 0.0201 + 1e-5 * block)):
             place = {"repeat": block, "block": block, "position": study.count + 1}
             if (name, block) == ("flash", 3):
                 study.planned(name, 0, block, place=place)
             else:
                 where = {"host": "vm", "gpu_uuid": gpu}
-                study.trained(name, 0, block, wavy(usual * slower), 3.0, place=place, where=where)
+                study.trained(name, 0, block, wavy(seconds * factor), 3.0, place=place, where=where)
 
 
 def moved(root: Path) -> None:
     """Two GPUs of which one waits for the other, and a run that went on with one GPU after it was stopped."""
     study = Study(root, "moved", "Does it hold?", {"attention": "auto"})
-    late = {"slowest_rank": 1, "slowest_rank_seconds": 0.0112, "other_ranks_seconds": 0.01}
-    study.trained("auto", 0, 1, wavy(0.02), 3.0, gpus=2, each=late)
+    rank_times = {"slowest_rank": 1, "slowest_rank_seconds": 0.0112, "other_ranks_seconds": 0.01}
+    study.trained("auto", 0, 1, wavy(0.02), 3.0, gpus=2, each=rank_times)
     study.resumed("flash", 0, wavy(0.019), 3.0, gpus=2)
 
 
@@ -178,26 +178,26 @@ def waiting(root: Path) -> None:
 def prompts(root: Path) -> None:
     """Prompts that are read, and tokens that are decoded."""
     study = Study(root, "prompts", "How fast are prompts read?", {"attention": "auto"})
-    for name, usual, decode in (("auto", 0.05, 0.004), ("flash", 0.04, 0.0041)):
+    for name, seconds, decode in (("auto", 0.05, 0.004), ("flash", 0.04, 0.0041)):
         for repeat in range(1, 4):
             factor = 1 + 0.01 * repeat * (1 if name == "auto" else 1.3)
-            study.inferred(name, repeat, wavy(usual * factor), wavy(decode * factor))
+            study.inferred(name, repeat, wavy(seconds * factor), wavy(decode * factor))
     study.inferred("flex", 1, wavy(0.06), None)
 
 
 def profiled(root: Path) -> None:
     """Profiles after the run of other steps than the timed ones, and of attention that takes less than it can."""
     study = Study(root, "profiled", "Where does the time go?", {"attention": "auto"})
-    least = [
+    floor = [
         {"part": "products", "flop": 10**12, "seconds": 0.008},
         {"part": "attention", "flop": 10**11, "seconds": 0.004},
     ]
-    least = [{"phase": "step", **part} for part in least]
+    floor = [{"phase": "step", **part} for part in floor]
     for name, seconds in (("auto", (0.011, 0.005, 0.0041)), ("flash", (0.016, 0.002, 0.006))):
-        run = study.trained(name, 0, 1, wavy(0.02), 3.0, where={"floor": least})
+        run = study.trained(name, 0, 1, wavy(0.02), 3.0, where={"floor": floor})
         parts = [
-            {"phase": "step", "part": part, "seconds": took}
-            for part, took in zip(("products", "attention", "idle"), seconds, strict=True)
+            {"phase": "step", "part": part, "seconds": duration}
+            for part, duration in zip(("products", "attention", "idle"), seconds, strict=True)
         ]
         profile = {"run_id": run.name, "attempt": 1, "steps": 2, "step_seconds": sum(seconds), "parts": parts}
         dump(run / "attempt-1" / "profile.json", profile)
@@ -216,8 +216,8 @@ def shapes(root: Path) -> None:
     """Attention alone at two shapes, each in one process."""
     study = Study(root, "shapes", "Is one backend ahead?")
     study.called("B1 T1024 H16 D128", {"auto": 1.0, "flash": 0.6, "math": 4.0})
-    own = SOFTWARE | {"flash-attn": "2.8.3"}
-    study.called("B1 T4096 H16 D128", {"auto": 9.0, "flash": 5.0, "math": 30.0}, software=own)
+    packages = SOFTWARE | {"flash-attn": "2.8.3"}
+    study.called("B1 T4096 H16 D128", {"auto": 9.0, "flash": 5.0, "math": 30.0}, software=packages)
 
 
 def alone(root: Path) -> None:
@@ -227,9 +227,9 @@ def alone(root: Path) -> None:
     study.trained("flash", 0, 1, wavy(0.02), 3.0, where={"certificate": key})
     case = "B4 T1024 H8 K2 D64 bfloat16 causal"
     checks = [
-        {"name": "right", "what": what, "case": case, "variant": "plain", "measured": off, "tolerance": 0.8,
-         "relative_error": 0.01 * off, "passed": off < 0.8, "reason": None if off < 0.8 else f"{what} is off"}
-        for what, off in (("o", 12.0), ("dq", 0.4), ("dk", 1.3), ("dv", 0.4))
+        {"name": "right", "what": tensor, "case": case, "variant": "plain", "measured": deviation, "tolerance": 0.8,
+         "relative_error": 0.01 * deviation, "passed": deviation < 0.8, "reason": None if deviation < 0.8 else f"{tensor} is off"}
+        for tensor, deviation in (("o", 12.0), ("dq", 0.4), ("dk", 1.3), ("dv", 0.4))
     ]  # fmt: skip
     certificate = {
         "backend": "flash", "verdict": "wrong", "reasons": ["right: o is off"], "device": "cuda",
@@ -255,23 +255,28 @@ def swept(root: Path) -> None:
 def watched(root: Path) -> None:
     """A run whose GPU was watched, whose attention was audited, and which waited for its data."""
     study, clocks = Study(root, "watched", "What did its GPU do?"), {"sm_mhz": 1980.0, "memory_mhz": 2619.0}
-    before = {**clocks, "power_limit_watts": 700.0, "power_capped_seconds": 10.0, "slowed_seconds": 0.5}
-    run = study.trained("auto", 0, 1, wavy(0.02), 3.0, where={"clocks": before}) / "attempt-1"
+    clocks_before = {
+        **clocks,
+        "power_limit_watts": 700.0,
+        "power_capped_seconds": 10.0,
+        "slowed_seconds": 0.5,
+    }
+    run = study.trained("auto", 0, 1, wavy(0.02), 3.0, where={"clocks": clocks_before}) / "attempt-1"
     records = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
     for record in records:
-        took, step = record["step_seconds"], record["step"]
+        seconds, step = record["step_seconds"], record["step"]
         record |= {
-            "energy_joules": 600 * took,
-            "data_wait_seconds": 0.02 * took,
+            "energy_joules": 600 * seconds,
+            "data_wait_seconds": 0.02 * seconds,
             "throttle_reasons": "power cap",
         }
         record |= {"sm_mhz": 1700.0 + step % 56}
         if step % 30 == 10 and step > 10:
-            power = sum(one["step_seconds"] for one in records[step - 30 : step])
+            power = sum(earlier_record["step_seconds"] for earlier_record in records[step - 30 : step])
             record |= {"power_joules": 650 * power, "power_seconds": power, "power_steps": 30}
     lines(run / "steps.jsonl", records)
     result = json.loads((run / "result.json").read_text())
-    dump(run / "result.json", {**result, "clocks": {**before, "power_capped_seconds": 12.25}})
+    dump(run / "result.json", {**result, "clocks": {**clocks_before, "power_capped_seconds": 12.25}})
     (run / "stdout.log").write_text("one\ntwo\n")
     tensors = {
         name: {"measured": measured, "tolerance": 0.8, "relative_error": measured / 100, "place": "head 0"}
@@ -317,13 +322,13 @@ def saved(root: Path) -> None:
             study.broken(name, 0, 1, "oom_gpu", "out of GPU memory: requested 64.0 GiB")
             continue
         seconds = 1e-5 * length * dim**0.5 * (1 + length / (1000 if name == "math" else 4000 - dim))
-        off = 1 + 0.002 * seed * (3 if name == "math" else 4)
+        seed_factor = 1 + 0.002 * seed * (3 if name == "math" else 4)
         factor = 2 if name == "math" else 1.5 + dim / 2048 - length / 8192
         peak = round(length * dim * (2**14 + 2**10 * seed) * factor)
-        each = {"memory_bytes": peak // 2}
+        step_fields = {"memory_bytes": peak // 2}
         final = 3 + seed / 10 + (length / 1e5 + seed / 1e3 + 0.01 if name == "flash" else 0.0)
-        took = wavy(seconds * off, 0.02, seed + len(name))
-        study.trained(name, seed, 1, took, final, each=each, peak=peak)
+        step_seconds = wavy(seconds * seed_factor, 0.02, seed + len(name))
+        study.trained(name, seed, 1, step_seconds, final, each=step_fields, peak=peak)
 
 
 def options(root: Path) -> None:
@@ -335,10 +340,10 @@ def options(root: Path) -> None:
             continue
         study.cell = {"train.compile": compiled, "train.loss": f"{'linear_' * joined}cross_entropy"}
         study.plan = {"label": ("eager", "joined", "compiled", "both")[2 * compiled + joined]}
-        usual = 0.02 * (1 + 0.03 * seed) * (0.9 if compiled else 1.0)
+        seconds = 0.02 * (1 + 0.03 * seed) * (0.9 if compiled else 1.0)
         if joined:
-            usual *= 0.95 + 0.001 * seed if compiled else 0.96 + 0.03 * seed
-        study.trained("auto", seed, 1, wavy(usual), 3.0 + 0.1 * seed)
+            seconds *= 0.95 + 0.001 * seed if compiled else 0.96 + 0.03 * seed
+        study.trained("auto", seed, 1, wavy(seconds), 3.0 + 0.1 * seed)
 
 
 def theirs(name: str, length: int, dim: int) -> list[dict[str, Any]]:
@@ -383,11 +388,11 @@ def places(root: Path) -> None:
             counted=("flash", "custom") if length == 2048 and causal else (),
         )  # fmt: skip
     study.plan = {}
-    for times, asked in (
+    for times, settings in (
         ({"math": 5.0, "flash": 12.0, "custom": 20.0}, {"causal": True, "dtype": "float32"}),
         ({"math": 40.0, "flash": 3.0, "custom": 5.0}, {"causal": False, "dtype": "bfloat16"}),
     ):
-        study.called("B2 T4096 H16 D128", times, launch=0.08, **asked)
+        study.called("B2 T4096 H16 D128", times, launch=0.08, **settings)
 
 
 def theirs_of_calls() -> list[dict[str, Any]]:
@@ -404,10 +409,10 @@ def theirs_of_calls() -> list[dict[str, Any]]:
 def tiled(root: Path) -> None:
     """Tiles of six sizes, one of which a backend refuses, each with dropout and without, which one has not."""
     study = Study(root, "tiled", "Which tile is the best?")
-    for place, tile in enumerate(("64x32", "64x64", "64x128", "32x64", "128x64", "128x256")):
+    for index, tile in enumerate(("64x32", "64x64", "64x128", "32x64", "128x64", "128x256")):
         for dropout in (0.0, 0.125):
-            slower = (1 + 0.1 * place) * (1 + 2 * dropout)
-            times: dict[str, float | str] = {"flash1": 2.0 * slower, "portable": 1.5 * slower}
+            factor = (1 + 0.1 * index) * (1 + 2 * dropout)
+            times: dict[str, float | str] = {"flash1": 2.0 * factor, "portable": 1.5 * factor}
             if tile == "128x256":
                 times["flash1"] = "unsupported"
             if dropout:
@@ -419,20 +424,20 @@ def eight(root: Path) -> None:
     """Two shapes in 8 bits and in bfloat16, and the certificates of 8 bits."""
     study = Study(root, "eight", "What do 8 bits gain?")
     keys = {"custom": "8" * 64, "flash3": "9" * 64}
-    for place, (backend, key) in enumerate(keys.items()):
-        off = (0.32 + 0.1 * place, 0.0199 + 0.001 * place)
+    for index, (backend, key) in enumerate(keys.items()):
+        deviations = (0.32 + 0.1 * index, 0.0199 + 0.001 * index)
         measured = [
-            ("right", "o", "plain", *off), ("right", "o", "outliers", 1.5 * off[0], 3 * off[1]),
-            ("quantisation", "o", "plain", 0.047 + 0.01 * place, None),
+            ("right", "o", "plain", *deviations), ("right", "o", "outliers", 1.5 * deviations[0], 3 * deviations[1]),
+            ("quantisation", "o", "plain", 0.047 + 0.01 * index, None),
             ("quantisation", "o of bfloat16", "plain", 0.0035, None),
             ("quantisation", "o", "outliers, heads first", 0.049, None),
-            ("quantisation", "o of bfloat16", "outliers, heads first", 0.0043 + 0.001 * place, None),
+            ("quantisation", "o of bfloat16", "outliers, heads first", 0.0043 + 0.001 * index, None),
         ]  # fmt: skip
         checks = [
-            {"name": name, "what": what, "case": "B4 T2048 H8 K8 D128 float8_e4m3fn causal", "variant": variant,
+            {"name": name, "what": tensor, "case": "B4 T2048 H8 K8 D128 float8_e4m3fn causal", "variant": variant,
              "measured": value, "tolerance": 0.8 if name == "right" else None, "relative_error": error,
              "passed": True, "reason": None}
-            for name, what, variant, value, error in measured
+            for name, tensor, variant, value, error in measured
         ]  # fmt: skip
         certificate = {
             "backend": backend, "verdict": "right", "reasons": [], "device": "cuda",
@@ -447,18 +452,18 @@ def eight(root: Path) -> None:
                 "custom": 0.5 * work * factor,
                 "flash3": 0.48 * work * factor**0.8,
             }
-            narrow = keys if factor < 1 else {}
-            study.called(f"B1 T{length} H16 D128", times, dtype=dtype, certificates=narrow)
+            certificate_keys = keys if factor < 1 else {}
+            study.called(f"B1 T{length} H16 D128", times, dtype=dtype, certificates=certificate_keys)
 
 
 def logs(folder: Path) -> dict[str, Any]:
     """Logs of another program with a column of learning rates, one of them of another loss; gives their mapping."""
     folder.mkdir(parents=True)
-    for place, name in enumerate(("auto", "flash", "flex", "tiled", "odd")):
+    for index, name in enumerate(("auto", "flash", "flex", "tiled", "odd")):
         rows = ["step,loss,lr,seconds,tokens"]
         for step in range(1, 101):
-            loss = 3.0 + 4 / step + 0.001 * math.sin(step + place) + (0.2 if name == "odd" else 0.0)
-            seconds = wavy(0.02 + 0.001 * place)(step)
+            loss = 3.0 + 4 / step + 0.001 * math.sin(step + index) + (0.2 if name == "odd" else 0.0)
+            seconds = wavy(0.02 + 0.001 * index)(step)
             rows.append(f"{step},{loss:.5f},{1e-3 * min(1.0, step / 20):.6f},{seconds:.6f},{LENGTH}")
         (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
     columns = {
@@ -549,19 +554,19 @@ class Study:
         if "call" in config:
             varied = {f"call.{name}": value for name, value in config["call"].items() if name != "steps"}
             factors = {**varied, "seed": seed}
-        asked = config.get("train") or config.get("inference") or {}
-        length = asked.get("sequence_length")
+        settings = config.get("train") or config.get("inference") or {}
+        length = settings.get("sequence_length")
         self.flop = flop(config["model"], length) if length and "model" in config else FLOP
         reads = config.get("data") is not None
         run_id = f"{self.name}{self.count:03d}"
-        because = "the scores alone need more memory than the GPU has" if expected != "completed" else None
+        reason = "the scores alone need more memory than the GPU has" if expected != "completed" else None
         dump(
             self.folder / run_id / "run.json",
             {
                 "run_id": run_id, "group": group, "repeat": repeat, "position": None, "block": None,
                 "design": self.design, "study": self.name, "study_file": f"{self.name}.yaml",
                 "title": f"Study {self.name}", "description": self.question, "factors": factors, "config": config,
-                "expected_outcome": expected, "because": because, "why": [f"{self.name}.yaml:{self.count}:1"],
+                "expected_outcome": expected, "because": reason, "why": [f"{self.name}.yaml:{self.count}:1"],
                 "scale": "full", "profile": "local", "memory_bytes": None, "time_limit_seconds": None,
                 "peak_flops_override": None, "data_file": "/data/text.parquet" if reads else None,
                 "tokenizer": "bytes" if reads else None, "data_fingerprint": "f" * 32 if reads else None,
@@ -585,35 +590,35 @@ class Study:
         run = self.planned(attention, seed, repeat, gpus=gpus, place=place)
         began = self.clock if began is None else began
         self._start(run, 1, began, gpus=gpus, **(where or {}))
-        took = self._steps(run, 1, began + 5, range(1, self.steps + 1), seconds, final, gpus, each)
+        duration = self._steps(run, 1, began + 5, range(1, self.steps + 1), seconds, final, gpus, each)
         self._end(
             run,
             1,
             began,
-            5 + took + 2,
+            5 + duration + 2,
             "completed",
             self.steps,
             final,
             peak=peak or 10 * GIB + seed * GIB // 4,
         )
-        self.clock = began + took + 60
+        self.clock = began + duration + 60
         return run
 
     def resumed(self, attention: str, seed: int, seconds: Seconds, final: float, gpus: int = 1) -> None:
         """A run that was preempted at step 70, and an hour later went on from step 60, on one GPU."""
-        run, first = self.planned(attention, seed, 1, gpus=gpus), self.clock
-        self._start(run, 1, first, gpus=gpus)
-        took = self._steps(run, 1, first + 5, range(1, 71), seconds, final, gpus)
-        self._end(run, 1, first, 5 + took + 9, "preempted", 70, None, peak=11 * GIB)
-        again = first + took + 3600
-        others: dict[str, Any] = (
+        run, start = self.planned(attention, seed, 1, gpus=gpus), self.clock
+        self._start(run, 1, start, gpus=gpus)
+        duration = self._steps(run, 1, start + 5, range(1, 71), seconds, final, gpus)
+        self._end(run, 1, start, 5 + duration + 9, "preempted", 70, None, peak=11 * GIB)
+        restart = start + duration + 3600
+        changes: dict[str, Any] = (
             {"parallel": {"replicate": 1, "shard": 1, "context": 1, "tensor": 1}} if gpus > 1 else {}
         )
-        self._start(run, 2, again, resumed_attempt=1, resumed_step=60, **others)
-        took = self._steps(run, 2, again + 7, range(61, self.steps + 1), lambda step: seconds(step) * (
+        self._start(run, 2, restart, resumed_attempt=1, resumed_step=60, **changes)
+        duration = self._steps(run, 2, restart + 7, range(61, self.steps + 1), lambda step: seconds(step) * (
             30 if step == 61 else 1), final, gpus)  # fmt: skip
-        self._end(run, 2, again, 7 + took + 2, "completed", self.steps, final, peak=12 * GIB)
-        self.clock = again + took + 60
+        self._end(run, 2, restart, 7 + duration + 2, "completed", self.steps, final, peak=12 * GIB)
+        self.clock = restart + duration + 60
 
     def broken(
         self, attention: str, seed: int, repeat: int, outcome: str, reason: str, expected: str = "completed"
@@ -626,12 +631,13 @@ class Study:
 
     def inferred(self, attention: str, repeat: int, seconds: Seconds, decode: Seconds | None) -> None:
         """Forty prefills of which five are the warm-up, and thirty decoded positions."""
-        asked = {"steps": 40, "warmup_steps": 5, "batch_size": 2, "prompt_length": LENGTH}
-        asked["new_tokens"] = 30 if decode else 0
-        run = self.planned(attention, 0, repeat, task="inference", inference=asked, train=None)
-        least = [("step", "products", 0.02), ("step", "attention", 0.005), ("decode", "products", 0.0012)]
+        settings = {"steps": 40, "warmup_steps": 5, "batch_size": 2, "prompt_length": LENGTH}
+        settings["new_tokens"] = 30 if decode else 0
+        run = self.planned(attention, 0, repeat, task="inference", inference=settings, train=None)
+        floors = [("step", "products", 0.02), ("step", "attention", 0.005), ("decode", "products", 0.0012)]
         floor = [
-            {"phase": phase, "part": part, "flop": 10**12, "seconds": took} for phase, part, took in least
+            {"phase": phase, "part": part, "flop": 10**12, "seconds": duration}
+            for phase, part, duration in floors
         ]
         self._start(run, 1, self.clock, flop_per_token=PREFILL_FLOP, floor=floor)
         records = [
@@ -643,11 +649,11 @@ class Study:
         ]  # fmt: skip
         lines(run / "attempt-1" / "steps.jsonl", records)
         if decode:
-            decoded = [
-                {"position": LENGTH + place, "time": at(self.clock + 41), "seconds": decode(place + 2), "token_ids": [7, place]}
-                for place in range(30)
+            rows = [
+                {"position": LENGTH + index, "time": at(self.clock + 41), "seconds": decode(index + 2), "token_ids": [7, index]}
+                for index in range(30)
             ]  # fmt: skip
-            lines(run / "attempt-1" / "decode.jsonl", decoded)
+            lines(run / "attempt-1" / "decode.jsonl", rows)
         self._end(run, 1, self.clock, 50, "completed", 40, None, peak=6 * GIB)
         self.clock += 60
 
@@ -670,32 +676,37 @@ class Study:
         batch, length, heads, dim = (int(part[1:]) for part in shape.split())
         rows = []
         dtype, tile = asked.get("dtype", "bfloat16"), asked.get("tile")
-        ways = {"forward": 1.0, "backward": 2.5}
+        factors = {"forward": 1.0, "backward": 2.5}
         if dtype == "float8_e4m3fn":
-            del ways["backward"]
+            del factors["backward"]
         for mode in ("eager", "graph"):
-            for name, took in times.items():
-                for direction, factor in ways.items():
+            for name, milliseconds in times.items():
+                for direction, factor in factors.items():
                     row: dict[str, Any] = {"attention": name, "direction": direction, "mode": mode}
-                    if isinstance(took, str):
-                        row |= {"outcome": took, "reason": f"{name} ended so"}
+                    if isinstance(milliseconds, str):
+                        row |= {"outcome": milliseconds, "reason": f"{name} ended so"}
                     else:
-                        place = list(times).index(name)
-                        each = [took / 1e3 * factor * (1 + 0.01 * math.sin(3 * n + place)) for n in range(8)]
+                        index = list(times).index(name)
+                        call_seconds = [
+                            milliseconds / 1e3 * factor * (1 + 0.01 * math.sin(3 * n + index))
+                            for n in range(8)
+                        ]
                         row |= {
                             "outcome": "completed",
-                            "seconds": each,
-                            "memory_bytes": (place + 1) * GIB // 4,
+                            "seconds": call_seconds,
+                            "memory_bytes": (index + 1) * GIB // 4,
                         }
-                        row |= {"sm_mhz": [1755.0, 1740.0 - place], "throttle_reasons": ["power cap"]}
+                        row |= {"sm_mhz": [1755.0, 1740.0 - index], "throttle_reasons": ["power cap"]}
                         row["certificate"] = certificates.get(name)
                         if launch:  # which a graph hardly needs
-                            late = launch if mode == "eager" else launch / 50
-                            row["seconds"] = [one + late / 4e3 for one in each]
+                            host_milliseconds = launch if mode == "eager" else launch / 50
+                            row["seconds"] = [duration + host_milliseconds / 4e3 for duration in call_seconds]
                             row["host_seconds"] = [
-                                late / 1e3 * (1 + 0.02 * math.cos(n + place)) for n in range(8)
+                                host_milliseconds / 1e3 * (1 + 0.02 * math.cos(n + index)) for n in range(8)
                             ]
-                            row["kernel_seconds"] = 0.97 * took / 1e3 * factor if mode == "eager" else None
+                            row["kernel_seconds"] = (
+                                0.97 * milliseconds / 1e3 * factor if mode == "eager" else None
+                            )
                             elements = batch * length * heads * dim
                             scores = 2 * batch * heads * length**2 if name == "math" else 0
                             row["memory_bytes"] = round(
@@ -703,7 +714,7 @@ class Study:
                             )
                         if name in counted and mode == "eager":
                             bytes_ = {
-                                f"{memory}_{way}_bytes": round(1.23e9 * number * factor) + place
+                                f"{memory}_{way}_bytes": round(1.23e9 * number * factor) + index
                                 for number, (memory, way) in enumerate(
                                     [("l2", "read"), ("l2", "write"), ("dram", "read"), ("dram", "write")], 1
                                 )
@@ -732,23 +743,23 @@ class Study:
 
     def probed(self, attention: str, fraction: float, foreseen: int, ends: dict[int, str]) -> None:
         """A search for the longest sequence up to 16,384; by length, how its probe ended. A token takes a MiB."""
-        asked = {
+        settings = {
             "find": "sequence_length",
             "sequence_length": 16384,
             "multiple": 128,
             "memory_fraction": fraction,
         }
         self.cell = {"attention": attention, "frontier.memory_fraction": fraction}
-        run = self.planned(attention, 0, 1, task="frontier", frontier=asked, train=None, data=None)
+        run = self.planned(attention, 0, 1, task="frontier", frontier=settings, train=None, data=None)
         self._start(run, 1, self.clock, flop_per_token=None)
         probes = []
-        for place, (length, end) in enumerate(ends.items()):
-            peak = (length + 10 * place) * 2**20
+        for index, (length, end) in enumerate(ends.items()):
+            peak = (length + 10 * index) * 2**20
             probe = {
                 "value": length,
-                "purpose": "above" if place == 4 else "search",
+                "purpose": "above" if index == 4 else "search",
                 "outcome": end,
-                "seconds": 20 + place,
+                "seconds": 20 + index,
             }
             probe |= {"reason": None if end == "fits" else f"{length} tokens ended so"}
             probe |= {"forecast_bytes": length * 2**20 * 19 // 20}
@@ -762,11 +773,11 @@ class Study:
             "probes": probes, "measured_at": at(self.clock + 100),
         }  # fmt: skip
         dump(run / "attempt-1" / "frontier.json", record)
-        fits = [probe["peak_bytes"] for probe in probes if probe["outcome"] == "fits"]
+        peaks = [probe["peak_bytes"] for probe in probes if probe["outcome"] == "fits"]
         failed = ends[max(ends)] == "failed"
         outcome = ("failed", len(probes), None, "no probe showed whether its value fits") if failed else (
             "completed", len(probes), None, None)  # fmt: skip
-        self._end(run, 1, self.clock, 90, *outcome, peak=max(fits, default=GIB))
+        self._end(run, 1, self.clock, 90, *outcome, peak=max(peaks, default=GIB))
         self.clock += 200
 
     def _start(self, run: Path, attempt: int, began: float, gpus: int = 1, **changes: Any) -> None:
@@ -796,22 +807,22 @@ class Study:
         each: dict[str, Any] | None = None,
     ) -> float:  # fmt: skip
         """The records of these steps; gives how long they took."""
-        passed, records = 0.0, []
+        elapsed, records = 0.0, []
         for step in steps:
-            passed += seconds(step)
+            elapsed += seconds(step)
             cell = self.cell or {}
             tokens = cell.get("train.sequence_length", LENGTH) * cell.get("train.batch_size", BATCH * gpus)
             loss = (
                 final + 5 * (1 / step - 1 / self.steps) + (0.003 * math.sin(step) if step < self.steps else 0)
             )
             record = {
-                "step": step, "steps": 1, "time": at(began + passed), "loss": loss, "learning_rate": 1e-3,
+                "step": step, "steps": 1, "time": at(began + elapsed), "loss": loss, "learning_rate": 1e-3,
                 "grad_norm": 1.0, "step_seconds": seconds(step), "tokens": tokens, "training_tokens": tokens,
                 "memory_bytes": 9 * GIB, **(each or {}),
             }  # fmt: skip
             records.append(record)
         lines(run / f"attempt-{attempt}" / "steps.jsonl", records)
-        return passed
+        return elapsed
 
     def _end(
         self, run: Path, attempt: int, began: float, wall: float, outcome: str, steps: int, final: float | None,

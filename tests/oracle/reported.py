@@ -60,12 +60,12 @@ FIGURES = {
 def drawn(spot: Spot) -> dict[str, list[Quoted]]:
     """By group, what a figure has of them."""
     marks: dict[str, list[Quoted]] = {}
-    for one in quoted(spot.study):
-        has_ours = bool(spot.study.completed(one.label))
+    for number in quoted(spot.study):
+        has_ours = bool(spot.study.completed(number.label))
         if "saved" in spot.figure:
-            has_ours = spot.study.against(one.label) in spot.study.measured
-        if one.name == FIGURES.get(spot.figure) and one.has_ratio and has_ours:
-            marks.setdefault(one.backend or one.label, []).append(one)
+            has_ours = spot.study.against(number.label) in spot.study.measured
+        if number.name == FIGURES.get(spot.figure) and number.has_ratio and has_ours:
+            marks.setdefault(number.backend or number.label, []).append(number)
     return marks
 
 
@@ -76,7 +76,10 @@ def hollow(spot: Spot) -> str:
 
 def described(spot: Spot) -> str:
     """What a description says of them."""
-    texts = [f"{label} {', '.join(f'{one.value}' for one in ones)}" for label, ones in drawn(spot).items()]
+    texts = [
+        f"{label} {', '.join(f'{number.value}' for number in numbers)}"
+        for label, numbers in drawn(spot).items()
+    ]
     return f" Reported by others: {'; '.join(texts)}." if texts else ""
 
 
@@ -110,10 +113,10 @@ def broken(run: Run, entry: dict[str, Any]) -> Iterator[str]:
     if "call" not in run.config:
         return
     case = case_of(run)
-    least = 4 * 2 * case.batch * case.length * case.heads * case.dim  # in bfloat16, as many key heads
-    if values.get("call_memory_bytes", least) < least:
+    minimum = 4 * 2 * case.batch * case.length * case.heads * case.dim  # in bfloat16, as many key heads
+    if values.get("call_memory_bytes", minimum) < minimum:
         yield (
-            f"call_memory_bytes is {entry['numbers']['call_memory_bytes']}, below the {least} bytes that the output and the "
+            f"call_memory_bytes is {entry['numbers']['call_memory_bytes']}, below the {minimum} bytes that the output and the "
             "gradients of Q, K and V take, as where a unit is missing (40.3 GB are 40.3e9): "
             "rule bytes >= those of the tensors themselves"
         )
@@ -126,12 +129,12 @@ def broken(run: Run, entry: dict[str, Any]) -> Iterator[str]:
                 f"{flop / 1e9}: rule tflops x milliseconds = FLOP"
             )
     if "H100" in entry["hardware"] and values.get("forward_tflops", 0) > PEAK:
-        half = 10.0 ** -len(entry["numbers"]["forward_tflops"].partition(".")[2]) / 2
+        rounding = 10.0 ** -len(entry["numbers"]["forward_tflops"].partition(".")[2]) / 2
         yield (
-            f"{values['forward_tflops'] - half} TFLOP/s or more in a forward is above the peak of {entry['hardware']}, {PEAK} "
+            f"{values['forward_tflops'] - rounding} TFLOP/s or more in a forward is above the peak of {entry['hardware']}, {PEAK} "
             "TFLOP/s in bfloat16 (NVIDIA H100 datasheet, SXM, dense): rule tflops <= peak"
         )
-    parts = [f"{way}_milliseconds" for way in ("forward", "backward", "both")]
+    parts = [f"{direction}_milliseconds" for direction in ("forward", "backward", "both")]
     if set(parts) <= values.keys() and abs(values[parts[0]] + values[parts[1]] - values[parts[2]]) > 0.1:
         first, second, both = (values[part] for part in parts)
         yield f"{first} ms and {second} ms are not {both} ms together: rule both = forward + backward"

@@ -34,8 +34,8 @@ def _but(*names: str) -> Callable[[Case], Fixed]:
 def _square(case: Case) -> Fixed:
     assert case.tile
     queries, keys = case.tile
-    alike = "as many queries as keys in a tile" if queries == keys else f"tiles of {queries} x {keys}"
-    return {**_shape(case), alike: None}
+    description = "as many queries as keys in a tile" if queries == keys else f"tiles of {queries} x {keys}"
+    return {**_shape(case), description: None}
 
 
 LENGTH = Axis(
@@ -142,26 +142,28 @@ def shared(case: Case, fixed: Fixed, of_tiles: bool, mask: str) -> str:
     """What the cases of a series share, in words."""
     tiles = {f"tiles of {case.tile[0]} x {case.tile[1]}": None} if case.tile and not of_tiles else {}
     drops = {f"dropout {case.dropout}": None} if case.dropout else {}
-    every = {**fixed, **tiles, **drops, mask: None, case.dtype: None, DEVICE: None}
-    return ", ".join(name if value is None else f"{name} {value}" for name, value in every.items())
+    properties = {**fixed, **tiles, **drops, mask: None, case.dtype: None, DEVICE: None}
+    return ", ".join(name if value is None else f"{name} {value}" for name, value in properties.items())
 
 
 def series(study: Study, figure: str) -> dict[str, list[Case]]:
     """The cases along a figure's axis, by what they share: those of three values or more, of tiles of two."""
     axis, grouped = FIGURES[figure].axis, dict[str, list[Case]]()
-    of_tiles, every = axis in (KEYS, QUERIES, TILES), calls.cases(study)
+    of_tiles, all_cases = axis in (KEYS, QUERIES, TILES), calls.cases(study)
     fewest = 2 if axis is TILES else 3
     for fixed in axis.fixed:
-        for case in every:
+        for case in all_cases:
             if of_tiles and not case.tile:
                 continue
             mask = case.mask
             if figure == "kernel_mask":
-                if not case.causal or case._replace(causal=False) not in every:
+                if not case.causal or case._replace(causal=False) not in all_cases:
                     continue
                 mask = "causal and without a mask"
             grouped.setdefault(shared(case, fixed(case), of_tiles, mask), []).append(case)
-    return {text: ones for text, ones in grouped.items() if len({axis.at(case) for case in ones}) >= fewest}
+    return {
+        text: cases for text, cases in grouped.items() if len({axis.at(case) for case in cases}) >= fewest
+    }
 
 
 def mapped(study: Study) -> list[Case]:
@@ -174,14 +176,19 @@ def mapped(study: Study) -> list[Case]:
 
 def gains(study: Study) -> list[tuple[str, Case, Case]]:
     """A backend, its case of 8 bits, and the same in bfloat16."""
-    every = calls.cases(study)
-    pairs = [(case, case._replace(dtype="bfloat16")) for case in every if case.dtype == FP8]
-    return [(name, own, other) for own, other in pairs if other in every for name in calls.timed(study, own)]
+    all_cases = calls.cases(study)
+    pairs = [(case, case._replace(dtype="bfloat16")) for case in all_cases if case.dtype == FP8]
+    return [
+        (name, fp8_case, bfloat16_case)
+        for fp8_case, bfloat16_case in pairs
+        if bfloat16_case in all_cases
+        for name in calls.timed(study, fp8_case)
+    ]
 
 
-def gain(study: Study, name: str, own: Case, other: Case) -> Value:
+def gain(study: Study, name: str, fp8_case: Case, bfloat16_case: Case) -> Value:
     """The medians' ratio, with its interval."""
-    narrow, wide = (calls.time(study, case, name, "forward") for case in (own, other))
+    narrow, wide = (calls.time(study, case, name, "forward") for case in (fp8_case, bfloat16_case))
     assert narrow and wide
     return wide.over(narrow)
 
@@ -192,16 +199,18 @@ def errors(study: Study, name: str, case: Case) -> dict[str, float]:
     (run,) = (run for run in study.runs if calls.case_of(run) == case)
     checks = study.certificate_of_key(run, key)["checks"]
 
-    def worst(check: str, value: str, what: str = "", variant: str = "") -> float:
+    def worst(check: str, value: str, tensor: str = "", variant: str = "") -> float:
         return max(
-            float(one[value])
-            for one in checks
-            if one["name"] == check and what in ("", one["what"]) and one["variant"].startswith(variant)
+            float(entry[value])
+            for entry in checks
+            if entry["name"] == check
+            and tensor in ("", entry["what"])
+            and entry["variant"].startswith(variant)
         )
 
     return {
         "error over the allowed": max(
-            one["measured"] / one["tolerance"] for one in checks if one["name"] == "right"
+            entry["measured"] / entry["tolerance"] for entry in checks if entry["name"] == "right"
         ),
         "error of the kernel, %": 100 * worst("right", "relative_error", variant="plain"),
         "error with the rounding of Q, K and V, %": 100 * worst("quantisation", "measured", "o", "plain"),
@@ -220,7 +229,7 @@ def shown(spot: Spot) -> set[Case]:
         return {case for _, *pair in gains(study) for case in pair}
     if figure not in FIGURES:
         return {calls.main(study)}
-    cases = {case for ones in series(study, figure).values() for case in ones}
+    cases = {case for group in series(study, figure).values() for case in group}
     return cases | {case._replace(causal=False) for case in cases if figure == "kernel_mask"}
 
 
@@ -233,7 +242,7 @@ def rows(spot: Spot) -> list[str]:
         return [name for name, *_ in gains(study)]
     if figure not in FIGURES:
         return calls.at_main(study)
-    cases = [case for ones in series(study, figure).values() for case in ones]
+    cases = [case for group in series(study, figure).values() for case in group]
     return [row["attention"] for case in cases for row in _forwards(study, case)]
 
 
@@ -246,5 +255,5 @@ def _named(study: Study) -> list[str]:
 
 
 def _forwards(study: Study, case: Case) -> list[dict[str, str]]:
-    every = [row for name in calls.backends(study) for row in calls.rows(study, case, name)]
-    return [row for row in every if row["direction"] == "forward"]
+    all_rows = [row for name in calls.backends(study) for row in calls.rows(study, case, name)]
+    return [row for row in all_rows if row["direction"] == "forward"]

@@ -27,46 +27,46 @@ class Compared:
         self.wrong = {name: list(self._of(built, name)) for name in NAMES}
 
     def _of(self, built: Built, name: str) -> Iterator[Wrong]:
-        study, texts, shown = built.studies[name], set[str](), set[str]()
+        study, texts, cell_texts = built.studies[name], set[str](), set[str]()
         files = sorted((built.out / name).glob("*.html"), key=lambda file: (file.stem == "print", file.stem))
         for file in files:  # the page for print is the last: it repeats what the others say
-            page, repeats = built.page(name, file.stem), file.stem == "print"
+            page, is_print = built.page(name, file.stem), file.stem == "print"
             for spot in spots(built.root, study, file, page):
-                rest = without(spot.text, texts) if repeats else spot.text
-                if marked(spot.text) and marked(rest):
+                remainder = without(spot.text, texts) if is_print else spot.text
+                if marked(spot.text) and marked(remainder):
                     yield from self._text(spot)
                 texts.add(spot.text)
             for cell in cells(built.root, study, file, page):
                 text = f"{cell.caption}: {cell.first}: {cell.head}: {cell.row[cell.head]}"
-                if marked(cell.row[cell.head]) and not (repeats and text in shown):
+                if marked(cell.row[cell.head]) and not (is_print and text in cell_texts):
                     yield from self._cell(cell, cell.row[cell.head])
-                shown.add(text)
+                cell_texts.add(text)
 
     def _text(self, spot: Spot) -> Iterator[Wrong]:
-        fit, true = list[str](), list[str]()
+        kind_names, truths = list[str](), list[str]()
         for kind in KINDS:
             match = kind.pattern.fullmatch(spot.text) if kind.place in spot.place else None
             if match:
-                fit.append(kind.name)
-                given = kind.truth(spot, match)
-                true += [given] if isinstance(given, str) else given
-                if any(agrees(spot.text, one) for one in true):
+                kind_names.append(kind.name)
+                expected = kind.truth(spot, match)
+                truths += [expected] if isinstance(expected, str) else expected
+                if any(agrees(spot.text, truth) for truth in truths):
                     self.tried.add(kind.name)
                     return
-        where = f"{spot.page} at {spot.place} {spot.figure}"
-        yield f"not {' or '.join(fit)}" if fit else "no kind", where, spot.text, true
+        location = f"{spot.page} at {spot.place} {spot.figure}"
+        yield f"not {' or '.join(kind_names)}" if kind_names else "no kind", location, spot.text, truths
 
     def _cell(self, cell: Cell, shown: str) -> Iterator[Wrong]:
-        fit, true = list[str](), list[str]()
+        kind_names, truths = list[str](), list[str]()
         for kind in COLUMNS:
             if kind.caption.fullmatch(cell.caption) and kind.head.fullmatch(cell.head):
-                fit.append(kind.name)
-                true.append(kind.truth(cell))
-                if agrees(shown, true[-1]):
+                kind_names.append(kind.name)
+                truths.append(kind.truth(cell))
+                if agrees(shown, truths[-1]):
                     self.tried.add(kind.name)
                     return
-        where = f"{cell.spot.page}, {cell.first}, {cell.head} of {cell.caption}"
-        yield f"not {' or '.join(fit)}" if fit else "no kind", where, shown, true
+        location = f"{cell.spot.page}, {cell.first}, {cell.head} of {cell.caption}"
+        yield f"not {' or '.join(kind_names)}" if kind_names else "no kind", location, shown, truths
 
 
 def marked(shown: str) -> bool:
@@ -101,8 +101,8 @@ def test_figures_are_numbered(built: Built, name: str) -> None:
         for title in built.page(name, file.stem).every("h2"):
             if title.text.startswith("Figure "):
                 numbers[file.stem == "print"].append(int(title.text.split()[1].rstrip(".")))
-    for own in numbers.values():
-        assert sorted(own) == list(range(1, len(own) + 1))
+    for figure_numbers in numbers.values():
+        assert sorted(figure_numbers) == list(range(1, len(figure_numbers) + 1))
 
 
 def test_every_kind_of_text_is_shown(compared: Compared) -> None:

@@ -55,17 +55,17 @@ def test_sentences(built: Built, name: str, place: str) -> None:
     shown, true = answer_of(built.page(name, "index"))[place], expected(built.studies[name], place)
     if place == "answer":  # one paragraph
         true = [" ".join(true)]
-    false = [text for text in shown if not any(agrees(text, each) for each in true)]
-    missing = [text for text in true if not any(agrees(each, text) for each in shown)]
+    false = [text for text in shown if not any(agrees(text, sentence) for sentence in true)]
+    missing = [text for text in true if not any(agrees(sentence, text) for sentence in shown)]
     assert (false, missing) == ([], []), f"{name}: says falsely {false}; should say {missing}"
 
 
 def numbered(heads: Iterable[str]) -> list[str]:
     """Heads of columns; the second of one name has its number."""
-    seen: list[str] = []
+    names: list[str] = []
     for head in heads:
-        seen.append(head if head not in seen else f"{head} (2)")
-    return seen
+        names.append(head if head not in names else f"{head} (2)")
+    return names
 
 
 def label_of(shown: str) -> str:
@@ -75,8 +75,8 @@ def label_of(shown: str) -> str:
 
 def overview_rows(page: Element) -> tuple[list[str], dict[str, list[tuple[str, str]]]]:
     """The overview's table: its heads, and by group the text of each cell with the note on it."""
-    whole = page.first("table", "overview")
-    assert whole
+    overview = page.first("table", "overview")
+    assert overview
     notes = {}
     for entry in page.every("dl", "notes"):
         for note in entry.every("div"):
@@ -84,14 +84,14 @@ def overview_rows(page: Element) -> tuple[list[str], dict[str, list[tuple[str, s
             assert letter and text
             notes[letter.text] = text.text
     rows: dict[str, list[tuple[str, str]]] = {}
-    for body in whole.every("tbody"):
+    for body in overview.every("tbody"):
         for row in body.every("tr"):
             name, *cells = [part for part in row.parts if isinstance(part, Element)]
             rows[label_of(name.text)] = [
                 (part.without("sup").text, notes.get(sup.text if (sup := part.first("sup")) else "", ""))
                 for part in cells
             ]
-    return numbered(table(whole).heads[1:]), rows
+    return numbered(table(overview).heads[1:]), rows
 
 
 def table_of(study: Study) -> str:
@@ -103,14 +103,14 @@ def table_of(study: Study) -> str:
 def test_table_of_groups(built: Built, name: str) -> None:
     """Each cell of the overview's table, with its note."""
     study, (heads, rows) = built.studies[name], overview_rows(built.page(name, "index"))
-    of = kinds.CELLS[table_of(study)]
-    assert set(heads) <= set(of), "columns without an oracle"
+    cell_kinds = kinds.CELLS[table_of(study)]
+    assert set(heads) <= set(cell_kinds), "columns without an oracle"
     if study.task != "attention":
         assert list(rows) == list(study.groups)
     false = []
     for label, cells in rows.items():
         for head, (text, note) in zip(heads, cells, strict=True):
-            true = of[head](study, label)
+            true = cell_kinds[head](study, label)
             if not (agrees(text, true[0]) and agrees(note, true[1])):
                 false.append((label, head, (text, note), true))
     assert not false
@@ -159,9 +159,9 @@ def test_small_figures(built: Built, name: str) -> None:
             assert length == pytest.approx(share * lengths[max(lengths)], abs=0.02), title
 
 
-def _share(part: Element, of: str) -> float:
+def _share(part: Element, style_property: str) -> float:
     """A percentage of its style."""
-    return float(part.attributes["style"].split(f"{of}: ")[1].partition("%")[0])
+    return float(part.attributes["style"].split(f"{style_property}: ")[1].partition("%")[0])
 
 
 def _lines(panel: Element, study: Study) -> None:
@@ -198,7 +198,7 @@ def test_every_kind_is_tried(built: Built) -> None:
     shown: dict[str, set[str]] = {}
     for name, study in built.studies.items():
         shown.setdefault(table_of(study), set()).update(overview_rows(built.page(name, "index"))[0])
-    untried += [head for name, of in kinds.CELLS.items() for head in of if head not in shown[name]]
+    untried += [head for name, columns in kinds.CELLS.items() for head in columns if head not in shown[name]]
     assert not untried
 
 

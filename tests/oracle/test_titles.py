@@ -23,13 +23,13 @@ _PARTED = re.compile(r" and |, ")
 
 def headlines(built: Built, name: str) -> dict[str, str]:
     """The headlines of a report by the name of their figure."""
-    found = {}
+    titles = {}
     for file in sorted((built.out / name).glob("*.html")):
         if file.stem != "print" and not file.stem.startswith("run-"):
             for title in built.page(name, file.stem).every("h2"):
                 if title.text.startswith("Figure "):
-                    found[title.attributes["id"]] = title.text
-    return found
+                    titles[title.attributes["id"]] = title.text
+    return titles
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,14 +40,14 @@ def test_headlines(built: Built, name: str) -> None:
         assert figure in TITLES, f"the headline of {figure} has no oracle: {title}"
         text = _COUNTS.sub(lambda count: " " * len(count[0]), title)
         for number in NUMBER.finditer(text):
-            behind = re.match(r"[^\d(;]*\(([^)]*)\)", title[number.end() :])
-            there = parts(behind[1], study) if behind else []
-            named = [label for label in groups(study) if {label, in_words(label)} & {*there}]
-            values = [value for label in named or groups(study) for value in TITLES[figure](study, label)]
+            brackets = re.match(r"[^\d(;]*\(([^)]*)\)", title[number.end() :])
+            listed_labels = parts(brackets[1], study) if brackets else []
+            labels = [label for label in groups(study) if {label, in_words(label)} & {*listed_labels}]
+            values = [value for label in labels or groups(study) for value in TITLES[figure](study, label)]
             if not any(
                 rounds(number[0], f"{value}") or rounds(number[0], f"{abs(value)}") for value in values
             ):
-                false.append((figure, title, number[0], named, values))
+                false.append((figure, title, number[0], labels, values))
     assert not false
 
 
@@ -60,8 +60,8 @@ def groups(study: Study) -> list[str]:
 
 def parts(names: str, study: Study) -> list[str]:
     """The labels of a list, which has semicolons where labels have commas."""
-    between = "; | and " if any(", " in label for label in study.groups) else " and |, "
-    return re.split(between, names.strip())
+    separator = "; | and " if any(", " in label for label in study.groups) else " and |, "
+    return re.split(separator, names.strip())
 
 
 def in_words(label: str) -> str:
@@ -88,13 +88,13 @@ def test_who_is_faster(built: Built, name: str) -> None:
             titles["ratios"],
         )
     throughout = {"faster throughout": (1, None), "slower throughout": (None, 1), "as fast": (1, 1)}
-    for words, (least, most) in throughout.items():
-        ends = r"(.+?)(?=; [a-z ]+: |$| and \d+ more)" if is_grid(study) else "([^;]+)"
-        for labels in re.findall(f"{words}: {ends}", titles.get("tokens_against_baseline", "")):
+    for words, (lowest, highest) in throughout.items():
+        pattern = r"(.+?)(?=; [a-z ]+: |$| and \d+ more)" if is_grid(study) else "([^;]+)"
+        for labels in re.findall(f"{words}: {pattern}", titles.get("tokens_against_baseline", "")):
             for label in parts(labels, study):
                 ratios = by_step(study, label)
-                assert least is None or min(ratios) >= least - 1e-9, (label, words)
-                assert most is None or max(ratios) <= most + 1e-9, (label, words)
+                assert lowest is None or min(ratios) >= lowest - 1e-9, (label, words)
+                assert highest is None or max(ratios) <= highest + 1e-9, (label, words)
 
 
 def by_step(study: Study, label: str) -> list[float]:

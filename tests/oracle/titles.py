@@ -29,12 +29,12 @@ def _time(study: Study, label: str) -> list[float]:
     Of all runs, and of the one to which it adds most.
     """
     runs = study.completed(label)
-    whole = median(run.training for run in runs)
+    training = median(run.training for run in runs)
     if study.imported:
-        return [whole]
-    together = sum(run.wall for run in runs) / sum(run.training for run in runs)
-    alone = max(run.wall / run.training for run in runs)
-    return [whole, whole / 60, 100 * (together - 1), 100 * (alone - 1)]
+        return [training]
+    mean_ratio = sum(run.wall for run in runs) / sum(run.training for run in runs)
+    largest_ratio = max(run.wall / run.training for run in runs)
+    return [training, training / 60, 100 * (mean_ratio - 1), 100 * (largest_ratio - 1)]
 
 
 def _loss(study: Study, label: str) -> list[float]:
@@ -43,9 +43,9 @@ def _loss(study: Study, label: str) -> list[float]:
 
 def _loss_difference(study: Study, label: str) -> list[float]:
     """The largest difference from the baseline's mean of the same seed, or from the median of the others."""
-    found = []
+    differences = []
     for run in study.completed(label):
-        own = _losses(run)
+        losses = _losses(run)
         others = [
             other
             for other in study.done
@@ -54,14 +54,18 @@ def _loss_difference(study: Study, label: str) -> list[float]:
         if study.imported:
             others = [other for other in study.done if other.label != label]
         if others:
-            middle = np.median if study.imported else np.mean
-            rest = {step: float(middle([_losses(other)[step] for other in others])) for step in own}
-            same = [other for other in study.completed(label) if other.key[0] == run.key[0]]
-            mean = {step: fmean(_losses(other)[step] for other in same) for step in own}
-            found += [max(abs(one[step] - rest[step]) for step in own) for one in (own, mean)]
-            found.append(max(abs(own[step] - _losses(other)[step]) for other in same for step in own))
-            found.append(2 * found[-3] if study.is_baseline(label) else found[-3])
-    return found
+            average = np.median if study.imported else np.mean
+            reference = {step: float(average([_losses(other)[step] for other in others])) for step in losses}
+            same_seed = [other for other in study.completed(label) if other.key[0] == run.key[0]]
+            mean = {step: fmean(_losses(other)[step] for other in same_seed) for step in losses}
+            differences += [
+                max(abs(curve[step] - reference[step]) for step in losses) for curve in (losses, mean)
+            ]
+            differences.append(
+                max(abs(losses[step] - _losses(other)[step]) for other in same_seed for step in losses)
+            )
+            differences.append(2 * differences[-3] if study.is_baseline(label) else differences[-3])
+    return differences
 
 
 def _losses(run: Run) -> dict[int, float]:
@@ -70,23 +74,23 @@ def _losses(run: Run) -> dict[int, float]:
 
 def _spread(study: Study, label: str) -> list[float]:
     """How far the quartiles of a run's counted steps are from its median, as rates, in percent."""
-    found = []
+    spreads = []
     for run in study.completed(label):
         ends = np.quantile([record["step_seconds"] for record in run.counted], [0.25, 0.75])
-        found.append(max(abs(100 * (run.seconds / float(end) - 1)) for end in ends))
-    return found
+        spreads.append(max(abs(100 * (run.seconds / float(end) - 1)) for end in ends))
+    return spreads
 
 
 def _decode_trend(study: Study, label: str) -> list[float]:
     """The last tenth of the positions against the first, in percent, by means and by medians."""
-    found = []
-    for of in (np.mean, np.median):
+    changes = []
+    for average in (np.mean, np.median):
         trends = [
-            100 * (float(of(run.decoded[-3:])) / float(of(run.decoded[:3])) - 1)
+            100 * (float(average(run.decoded[-3:])) / float(average(run.decoded[:3])) - 1)
             for run in study.completed(label)
         ]
-        found += [*trends, fmean(trends)]
-    return found
+        changes += [*trends, fmean(trends)]
+    return changes
 
 
 def _against(study: Study, label: str) -> list[float]:
@@ -118,16 +122,16 @@ def _swept(value: Callable[[Study, str], float], ratio: bool) -> Values:
                 name: value for name, value in runs[0].plan["factors"].items() if name not in ("seed", x)
             }
             lines.setdefault(tuple(factors.values()), {})[runs[0].plan["factors"][x]] = group
-        every = sorted({at for line in lines.values() for at in line})
+        positions = sorted({position for line in lines.values() for position in line})
         cited: list[float] = [
-            *every,
-            *(one for line in lines for one in line if isinstance(one, (int, float))),
+            *positions,
+            *(factor for line in lines for factor in line if isinstance(factor, (int, float))),
         ]
         for line in lines.values():
-            if line.keys() >= {every[0], every[-1]} and {line[every[0]], line[every[-1]]} <= {
+            if line.keys() >= {positions[0], positions[-1]} and {line[positions[0]], line[positions[-1]]} <= {
                 *study.measured
             }:
-                first, last = (value(study, line[at]) for at in (every[0], every[-1]))
+                first, last = (value(study, line[position]) for position in (positions[0], positions[-1]))
                 cited.append(last / first if ratio else last - first)
         return cited
 
@@ -136,7 +140,7 @@ def _swept(value: Callable[[Study, str], float], ratio: bool) -> Values:
 
 def _kernel_share(study: Study, name: str) -> list[float]:
     """Percent of the 700 TFLOP/s that a large product reached, forward and backward."""
-    rates = [calls.rate(study, calls.main(study), name, way) for way in ("forward", "backward")]
+    rates = [calls.rate(study, calls.main(study), name, direction) for direction in ("forward", "backward")]
     return [100 * value.middle / calls.PRODUCT for value in rates if value]
 
 
@@ -146,7 +150,7 @@ def _middle(value: Value | None) -> list[float]:
 
 def _along(value: series.ValueOf) -> Values:
     return lambda study, name: [
-        one.middle for case in calls.cases(study) if (one := value(study, case, name))
+        estimate.middle for case in calls.cases(study) if (estimate := value(study, case, name))
     ]
 
 

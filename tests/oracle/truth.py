@@ -40,8 +40,8 @@ class Value(NamedTuple):
             [abs(log(end / value.middle)) for end in value.ends] for value in (self, other)
         )
         ratio = self.middle / other.middle
-        around = ratio / exp(hypot(down, their_up)), ratio * exp(hypot(up, their_down))
-        return Value(ratio, around, self.is_range or other.is_range)
+        interval = ratio / exp(hypot(down, their_up)), ratio * exp(hypot(up, their_down))
+        return Value(ratio, interval, self.is_range or other.is_range)
 
 
 class Attempt(NamedTuple):
@@ -72,8 +72,8 @@ class Run:
             if (result := _json(path / "result.json"))
         ]
         self.key = (self.plan["config"].get("seed"), self.plan["repeat"])
-        ended = [attempt.result["outcome"] for attempt in self.attempts if attempt.result]
-        self.outcome = "completed" if "completed" in ended else ended[-1] if ended else None
+        outcomes = [attempt.result["outcome"] for attempt in self.attempts if attempt.result]
+        self.outcome = "completed" if "completed" in outcomes else outcomes[-1] if outcomes else None
         self.done = self.outcome == "completed"
 
     @property
@@ -101,23 +101,25 @@ class Run:
     def measured(self) -> Attempt:
         """The attempt that decides, or the last one before it on the run's own processes."""
         deciding = next(
-            (one for one in reversed(self.attempts) if one.result.get("outcome") == "completed"),
+            (attempt for attempt in reversed(self.attempts) if attempt.result.get("outcome") == "completed"),
             self.attempts[-1],
         )
-        own = [
-            one for one in self.attempts if one.number <= deciding.number and not one.manifest.get("parallel")
+        candidates = [
+            attempt
+            for attempt in self.attempts
+            if attempt.number <= deciding.number and not attempt.manifest.get("parallel")
         ]
-        return own[-1]
+        return candidates[-1]
 
     @cached_property
     def steps(self) -> list[tuple[Attempt, dict[str, Any]]]:
         """Each step once: what a later attempt did again counts from there."""
-        kept: list[tuple[Attempt, dict[str, Any]]] = []
+        records: list[tuple[Attempt, dict[str, Any]]] = []
         for attempt in self.attempts:
             first = min((record["step"] for record in attempt.steps), default=0)
-            kept = [one for one in kept if one[1]["step"] < first] if attempt.steps else kept
-            kept += [(attempt, record) for record in attempt.steps]
-        return kept
+            records = [entry for entry in records if entry[1]["step"] < first] if attempt.steps else records
+            records += [(attempt, record) for record in attempt.steps]
+        return records
 
     @cached_property
     def warmup(self) -> int:
@@ -199,8 +201,8 @@ class Run:
     @property
     def peak_gib(self) -> float:
         """Of the measured attempt."""
-        most = max((record["memory_bytes"] or 0 for record in self.measured.steps), default=0)
-        return max(most, self.measured.result.get("peak_memory_bytes") or 0) / GIB
+        peak = max((record["memory_bytes"] or 0 for record in self.measured.steps), default=0)
+        return max(peak, self.measured.result.get("peak_memory_bytes") or 0) / GIB
 
     @cached_property
     def training(self) -> float:
@@ -218,10 +220,10 @@ class Run:
         total = 0.0
         for attempt in self.attempts:
             first = attempt.steps[0]
-            whole = (
+            elapsed = (
                 datetime.fromisoformat(first["time"]) - datetime.fromisoformat(attempt.manifest["started_at"])
             ).total_seconds()
-            total += whole - first["step_seconds"] * first["steps"]
+            total += elapsed - first["step_seconds"] * first["steps"]
         return total
 
     @property
@@ -311,7 +313,7 @@ class Study:
             run.constant = [
                 name
                 for name in factors[0]
-                if name != "attention" and len({str(one.get(name)) for one in factors}) == 1
+                if name != "attention" and len({str(settings.get(name)) for settings in factors}) == 1
             ]
         self.task = self.runs[0].config.get("task", "training")
         self.done = [run for run in self.runs if run.done]
@@ -356,13 +358,13 @@ class Study:
     @property
     def baseline(self) -> str | None:
         """The group that all others are compared with; None where there are several such groups."""
-        ones = [label for label in self.groups if self.is_baseline(label)]
-        return ones[0] if len(ones) == 1 else None
+        labels = [label for label in self.groups if self.is_baseline(label)]
+        return labels[0] if len(labels) == 1 else None
 
     def is_baseline(self, label: str) -> bool:
         """Whether others are compared with it."""
-        factors, given = self.groups[label][0].plan["factors"], self.design.get("baseline") or {}
-        return bool(given) and all(factors.get(name) == value for name, value in given.items())
+        factors, baseline = self.groups[label][0].plan["factors"], self.design.get("baseline") or {}
+        return bool(baseline) and all(factors.get(name) == value for name, value in baseline.items())
 
     def settings(self, label: str) -> dict[str, Any]:
         """The factors of a group."""
@@ -372,23 +374,31 @@ class Study:
     @cache  # noqa: B019 - the studies of a test session
     def against(self, label: str) -> str | None:
         """The group that it is compared with: equal, but for what a baseline has."""
-        given = self.design.get("baseline")
-        if not given or self.is_baseline(label):
+        baseline = self.design.get("baseline")
+        if not baseline or self.is_baseline(label):
             return None
-        wanted = self.settings(label) | given
+        wanted = self.settings(label) | baseline
         return next((other for other in self.groups if self.settings(other) == wanted), None)
 
     @cached_property
     def steps(self) -> dict[tuple[str, str], str]:
         """By (setting, group without it): the group that has it and is otherwise the same; where one lacks others."""
-        usual = self.design.get("baseline") or {}
+        baseline = self.design.get("baseline") or {}
         pairs = {}
-        for one, other in permutations(self.groups, 2):
-            own, without = self.settings(one), self.settings(other)
-            differing = [name for name in own if own[name] != without.get(name)]
-            if len(differing) == 1 and (name := differing[0]) in usual and without[name] == usual[name]:
-                pairs[self.text_of(name, own[name]), other] = one
-        return pairs if any(not self.is_baseline(other) for _, other in pairs) and len(usual) > 1 else {}
+        for label, base_label in permutations(self.groups, 2):
+            settings, base_settings = self.settings(label), self.settings(base_label)
+            differing = [name for name in settings if settings[name] != base_settings.get(name)]
+            if (
+                len(differing) == 1
+                and (name := differing[0]) in baseline
+                and base_settings[name] == baseline[name]
+            ):
+                pairs[self.text_of(name, settings[name]), base_label] = label
+        return (
+            pairs
+            if any(not self.is_baseline(base_label) for _, base_label in pairs) and len(baseline) > 1
+            else {}
+        )
 
     def text_of(self, name: str, value: Any) -> str:
         """A setting by the last part of its name."""
@@ -403,8 +413,8 @@ class Study:
         seconds = [record["step_seconds"] for record in runs[0].counted]
         ends = over_records(seconds)
         middle = value(runs[0], runs[0].seconds)
-        two = ends and _sorted(value(runs[0], ends[0]), value(runs[0], ends[1]))
-        return Value(middle, two, ends == (min(seconds), max(seconds)) and ends[0] < ends[1])
+        interval = ends and _sorted(value(runs[0], ends[0]), value(runs[0], ends[1]))
+        return Value(middle, interval, ends == (min(seconds), max(seconds)) and ends[0] < ends[1])
 
     @cache  # noqa: B019 - the studies of a test session
     def per_token(self, label: str) -> Pairs:
@@ -431,8 +441,8 @@ class Study:
             return values[1].over(values[0])
         confidence = 0.90 if self.design["margins"].get("tokens_per_second") else 0.95
         mean, error, freedom = log_ratio(own, base)
-        half = t_quantile((1 + confidence) / 2, freedom) * error
-        return Value(exp(mean), (exp(mean - half), exp(mean + half)))
+        half_width = t_quantile((1 + confidence) / 2, freedom) * error
+        return Value(exp(mean), (exp(mean - half_width), exp(mean + half_width)))
 
     @cached_property
     def holm(self) -> dict[frozenset[str], float]:
@@ -444,9 +454,9 @@ class Study:
             raw[frozenset((one, other))] = (
                 2 * t_tail(abs(mean) / error, freedom) if error else float(mean == 0)
             )
-        adjusted, so_far = {}, 0.0
-        for place, pair in enumerate(sorted(raw, key=raw.__getitem__)):
-            adjusted[pair] = so_far = max(so_far, min(1.0, raw[pair] * (len(raw) - place)))
+        adjusted, maximum = {}, 0.0
+        for rank, pair in enumerate(sorted(raw, key=raw.__getitem__)):
+            adjusted[pair] = maximum = max(maximum, min(1.0, raw[pair] * (len(raw) - rank)))
         return adjusted
 
     @cache  # noqa: B019 - the studies of a test session
@@ -460,7 +470,10 @@ class Study:
             for run in self.completed(group):
                 runs.setdefault(run.key[0] or 0, []).append({r["step"]: r["loss"] for _, r in run.steps})
             by_seed.append(
-                {seed: {s: fmean(one[s] for one in same) for s in same[0]} for seed, same in runs.items()}
+                {
+                    seed: {s: fmean(curve[s] for curve in curves) for s in curves[0]}
+                    for seed, curves in runs.items()
+                }
             )
         own, base = by_seed
         pairs = [
@@ -470,14 +483,14 @@ class Study:
         ]
         means = [fmean(pair) for pair in pairs]
         if len(means) > 1:
-            half = t_quantile(0.95, len(means) - 1) * deviation(means) / sqrt(len(means))
+            half_width = t_quantile(0.95, len(means) - 1) * deviation(means) / sqrt(len(means))
         elif len(pairs[0]) < 24:
             return Value(means[0])
         else:
             freedom, error = _batch_error(np.array(pairs[0]))
-            half = t_quantile(0.95, freedom) * error
-            half += self._noise((label, baseline))
-        return Value(fmean(means), (fmean(means) - half, fmean(means) + half))
+            half_width = t_quantile(0.95, freedom) * error
+            half_width += self._noise((label, baseline))
+        return Value(fmean(means), (fmean(means) - half_width, fmean(means) + half_width))
 
     def _noise(self, labels: Sequence[str]) -> float:
         """By how much the spread of repeats of a seed widens the interval of one pair."""
@@ -536,9 +549,9 @@ def over_runs(values: Sequence[float]) -> Value:
         return Value(values[0])
     if n < 6:
         logs = [log(value) for value in values]
-        half = t_quantile(0.975, n - 1) * deviation(logs) / sqrt(n)
-        around = exp(fmean(logs) - half), exp(fmean(logs) + half)
-        return Value(median(values), around, extremes=(min(values), max(values)))
+        half_width = t_quantile(0.975, n - 1) * deviation(logs) / sqrt(n)
+        interval = exp(fmean(logs) - half_width), exp(fmean(logs) + half_width)
+        return Value(median(values), interval, extremes=(min(values), max(values)))
     # Hettmansperger and Sheather: between the intervals of the k-th and the next order statistics.
     coverage = [1 - 2 * sum(comb(n, i) for i in range(k)) / 2**n for k in range(n // 2 + 1)]
     k = max(k for k in range(1, n // 2 + 1) if coverage[k] >= 0.95)
@@ -557,9 +570,9 @@ def over_records(values: Sequence[float]) -> Ends:
     series = np.array(values)
     freedom, error = _batch_error(np.sign(series - np.median(series)), signs=True)
     n, logs = len(values), np.log(np.sort(series))
-    half = min(t_quantile(0.975, freedom) * error * n / 2, (n - 1) / 2)
-    low, high = np.interp([(n - 1) / 2 - half, (n - 1) / 2 + half], np.arange(n), logs)
-    if half == (n - 1) / 2:
+    half_width = min(t_quantile(0.975, freedom) * error * n / 2, (n - 1) / 2)
+    low, high = np.interp([(n - 1) / 2 - half_width, (n - 1) / 2 + half_width], np.arange(n), logs)
+    if half_width == (n - 1) / 2:
         return min(values), max(values)
     return exp(low), exp(high)
 
@@ -571,9 +584,9 @@ def _batch_error(series: np.ndarray, signs: bool = False) -> tuple[float, float]
         length *= 2
     count = len(series) // length
     batches = series[len(series) - count * length :].reshape(count, length).mean(axis=1)
-    apart = batches - batches.mean()
-    squares = float(apart @ apart)
-    raw = float(apart[1:] @ apart[:-1]) / squares if squares else 0.0
+    residuals = batches - batches.mean()
+    squares = float(residuals @ residuals)
+    raw = float(residuals[1:] @ residuals[:-1]) / squares if squares else 0.0
     rho = min(1.0, max(-1.0, (count * raw + 2) / (count - 8)))
     arcs = signs and length == 1  # signs of an autoregression are correlated as 2 / pi arcsin(r^k)
     rho = min(0.97, max(-0.4, sin(pi / 2 * rho) if arcs else rho))
@@ -589,18 +602,18 @@ def log_ratio(own: Pairs, base: Pairs) -> tuple[float, float, float]:
     if len(common) > 1 and 2 * len(common) >= max(len(own), len(base)):
         logs = [log(base[key] / own[key]) for key in common]
         return fmean(logs), deviation(logs) / sqrt(len(logs)), len(logs) - 1
-    one, other = ([log(value) for value in side.values()] for side in (own, base))
-    error = sqrt(deviation(one) ** 2 / len(one) + deviation(other) ** 2 / len(other))
-    return fmean(other) - fmean(one), error, min(len(one), len(other)) - 1
+    own_logs, base_logs = ([log(value) for value in side.values()] for side in (own, base))
+    error = sqrt(deviation(own_logs) ** 2 / len(own_logs) + deviation(base_logs) ** 2 / len(base_logs))
+    return fmean(base_logs) - fmean(own_logs), error, min(len(own_logs), len(base_logs)) - 1
 
 
 def t_tail(t: float, freedom: float) -> float:
     """P(T > t) of Student's distribution, by Simpson's rule on its angle."""
     angle, n = np.arctan(t / sqrt(freedom)), 4000
-    at = np.linspace(angle, pi / 2, n + 1)
+    angles = np.linspace(angle, pi / 2, n + 1)
     weights = np.ones(n + 1)
     weights[1:-1:2], weights[2:-1:2] = 4, 2
-    values = np.maximum(np.cos(at), 0) ** (freedom - 1)
+    values = np.maximum(np.cos(angles), 0) ** (freedom - 1)
     scale = gamma((freedom + 1) / 2) / (sqrt(pi) * gamma(freedom / 2))
     return float(scale * (weights @ values) * (pi / 2 - angle) / n / 3)
 
@@ -626,24 +639,26 @@ def drift(study: Study) -> tuple[float, float, float, float, str]:
         for label in study.measured
         for run in study.completed(label)
     }
-    shared = []
+    candidates = []
     for label in study.measured:
-        blocks = sorted(block for one, block in cells if one == label)
-        alike = [one for one in study.measured if all((one, block) in cells for block in blocks)]
-        shared.append((len(blocks) * len(alike) * (len(blocks) > 2), len(blocks), blocks, alike))
-    _, _, blocks, alike = max(shared)
-    means = np.array([fmean(cells[label, block] for label in alike) for block in blocks])
+        blocks = sorted(block for group, block in cells if group == label)
+        groups = [group for group in study.measured if all((group, block) in cells for block in blocks)]
+        candidates.append((len(blocks) * len(groups) * (len(blocks) > 2), len(blocks), blocks, groups))
+    _, _, blocks, groups = max(candidates)
+    means = np.array([fmean(cells[label, block] for label in groups) for block in blocks])
     x = np.array(blocks, dtype=float) - fmean(blocks)
     slope = float(x @ means) / float(x @ x)
-    rest = means - means.mean() - slope * x
+    residuals = means - means.mean() - slope * x
     freedom = len(blocks) - 2
-    error = sqrt(float(rest @ rest) / freedom / float(x @ x))
-    span, half = blocks[-1] - blocks[0], t_quantile(0.975, freedom) * error
-    change, low, high = (exp(span * value) - 1 for value in (slope, slope - half, slope + half))
-    every, partial = len({block for _, block in cells}), len(study.measured) - len(alike)
-    of = f"{len(blocks)}{f' of {every}' if every > len(blocks) else ''} blocks"
-    of += f", without {partial} group{'s' * (partial > 1)} that did not run in all of them" if partial else ""
-    return change, low, high, 2 * t_tail(abs(slope) / error, freedom), of
+    error = sqrt(float(residuals @ residuals) / freedom / float(x @ x))
+    span, half_width = blocks[-1] - blocks[0], t_quantile(0.975, freedom) * error
+    change, low, high = (exp(span * value) - 1 for value in (slope, slope - half_width, slope + half_width))
+    block_count, partial = len({block for _, block in cells}), len(study.measured) - len(groups)
+    description = f"{len(blocks)}{f' of {block_count}' if block_count > len(blocks) else ''} blocks"
+    description += (
+        f", without {partial} group{'s' * (partial > 1)} that did not run in all of them" if partial else ""
+    )
+    return change, low, high, 2 * t_tail(abs(slope) / error, freedom), description
 
 
 @cache
@@ -659,11 +674,11 @@ def gpu_effect(study: Study) -> tuple[int, float, Ends, float]:
     logs = np.array([log(run.seconds / run.tokens) for run in runs])
     inverse = np.linalg.inv(design.T.astype(float) @ design)
     fitted = inverse @ design.T @ logs
-    rest = logs - design @ fitted
+    residuals = logs - design @ fitted
     freedom = len(runs) - design.shape[1]
-    error = sqrt(float(rest @ rest) / freedom * float(inverse[-1, -1]))
-    effect, half = abs(float(fitted[-1])), t_quantile(0.975, freedom) * error
-    ends = (exp(max(0.0, effect - half)) - 1, exp(effect + half) - 1)
+    error = sqrt(float(residuals @ residuals) / freedom * float(inverse[-1, -1]))
+    effect, half_width = abs(float(fitted[-1])), t_quantile(0.975, freedom) * error
+    ends = (exp(max(0.0, effect - half_width)) - 1, exp(effect + half_width) - 1)
     return len(gpus), exp(effect) - 1, ends, 2 * t_tail(effect / error, freedom)
 
 
@@ -671,17 +686,17 @@ def gpu_effect(study: Study) -> tuple[int, float, Ends, float]:
 def tiers(study: Study) -> list[set[str]]:
     """The largest sets of groups with repeats of which no test tells two apart, from the fastest."""
     p = study.holm
-    every = sorted({label for pair in p for label in pair})
-    times = {label: study.per_token(label) for label in every}
-    names = sorted(every, key=lambda label: -sum(log_ratio(times[label], times[one])[0] for one in every))
-    alike = [
-        set(some)
+    labels = sorted({label for pair in p for label in pair})
+    times = {label: study.per_token(label) for label in labels}
+    names = sorted(labels, key=lambda label: -sum(log_ratio(times[label], times[one])[0] for one in labels))
+    sets = [
+        set(subset)
         for size in range(len(names), 0, -1)
-        for some in combinations(names, size)
-        if all(p[frozenset(pair)] > 0.05 for pair in combinations(some, 2))
+        for subset in combinations(names, size)
+        if all(p[frozenset(pair)] > 0.05 for pair in combinations(subset, 2))
     ]
-    whole = [one for one in alike if not any(one < other for other in alike)]
-    return sorted(whole, key=lambda one: sorted(map(names.index, one)))
+    maximal = [one for one in sets if not any(one < other for other in sets)]
+    return sorted(maximal, key=lambda one: sorted(map(names.index, one)))
 
 
 @cache
@@ -694,9 +709,9 @@ def time_parts(run: Run) -> dict[str, float]:
         return parts
     lost = 0.0
     for attempt in run.attempts[:-1]:
-        kept = [record for own, record in run.steps if own is attempt]
+        records = [record for owner, record in run.steps if owner is attempt]
         ended = datetime.fromisoformat(attempt.result["ended_at"])
-        lost += (ended - datetime.fromisoformat(kept[-1]["time"])).total_seconds()
+        lost += (ended - datetime.fromisoformat(records[-1]["time"])).total_seconds()
     parts = {"start-up": run.start_up, **parts, "lost with an earlier attempt": lost}
     return {**parts, "rest": run.wall - sum(parts.values())}
 
@@ -717,7 +732,7 @@ def rates_over_steps(study: Study, label: str, counted: bool = False) -> dict[in
     )
     width = -(-longest // 100)
     spans: dict[int, list[float]] = {}
-    left: set[int] = set()
+    excluded: set[int] = set()
     for run in runs:
         for _, record in run.steps:
             span = (record["step"] - 1) // width
@@ -726,20 +741,22 @@ def rates_over_steps(study: Study, label: str, counted: bool = False) -> dict[in
             sums[1] += record["step_seconds"] * record["steps"]
             sums[2] = max(sums[2], record["step"])
             if record not in run.counted:
-                left.add(span)
+                excluded.add(span)
     return {
         int(last): tokens / seconds
         for span, (tokens, seconds, last) in spans.items()
-        if not counted or span not in left
+        if not counted or span not in excluded
     }
 
 
 def smoothed(values: dict[int, float], share: int) -> dict[int, float]:
     """By step, the mean over so manieth a part of the steps around."""
-    steps, half = list(values), len(values) // share // 2
+    steps, half_width = list(values), len(values) // share // 2
     return {
-        step: fmean(values[near] for near in steps[max(0, at - half) : at + half + 1])
-        for at, step in enumerate(steps)
+        step: fmean(
+            values[neighbour] for neighbour in steps[max(0, index - half_width) : index + half_width + 1]
+        )
+        for index, step in enumerate(steps)
     }
 
 
@@ -750,9 +767,9 @@ def loss_differences(study: Study, label: str) -> dict[int, float]:
     def losses(run: Run) -> dict[int, float]:
         return {record["step"]: record["loss"] for _, record in run.steps}
 
-    apart: list[dict[int, float]] = []
+    differences: list[dict[int, float]] = []
     for run in study.completed(label):
-        own = losses(run)
+        run_losses = losses(run)
         if baseline := study.against(label) or (study.is_baseline(label) and label):
             others = [losses(other) for other in study.completed(baseline) if other.key[0] == run.key[0]]
             middle: Callable[[list[float]], float] = fmean
@@ -760,5 +777,9 @@ def loss_differences(study: Study, label: str) -> dict[int, float]:
             others = [losses(other) for other in study.done if other.label != label]
             middle = arithmetic_median
         if others:
-            apart.append({step: own[step] - middle([other[step] for other in others]) for step in own})
-    return {step: fmean(one[step] for one in apart) for step in apart[0]} if apart else {}
+            differences.append(
+                {step: run_losses[step] - middle([other[step] for other in others]) for step in run_losses}
+            )
+    return (
+        {step: fmean(curve[step] for curve in differences) for step in differences[0]} if differences else {}
+    )

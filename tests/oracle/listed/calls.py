@@ -19,25 +19,29 @@ def case_at(study: Study, shape: str) -> Case:
 
 @column(r"Every shape, (?:graph|eager): .*", ".+")
 def shape_cells(cell: Cell) -> str:
-    study, way = cell.spot.study, cell.row["Direction"]
+    study, direction = cell.spot.study, cell.row["Direction"]
     if cell.head in ("Shape", "Direction"):
         shapes = {calls.written(study, calls.case_of(run)) for run in study.runs}
         return cell.row[cell.head] if cell.row["Shape"] in shapes else f"one of {shapes}"
     if cell.row["Shape"] not in {calls.written(study, case) for case in calls.cases(study)}:
         return "no times"
     mode, case = cell.caption.split()[2].strip(":"), case_at(study, cell.row["Shape"])
-    took = calls.time(study, case, cell.head, way, mode)
-    if not took:
-        ends = {row["outcome"] for row in calls.rows(study, case, cell.head, mode) if row["direction"] == way}
+    value = calls.time(study, case, cell.head, direction, mode)
+    if not value:
+        ends = {
+            row["outcome"]
+            for row in calls.rows(study, case, cell.head, mode)
+            if row["direction"] == direction
+        }
         return {"oom_gpu": "OOM"}.get(*2 * (next(iter(ends), NONE),))
-    (row,) = (row for row in calls.rows(study, case, cell.head, mode) if row["direction"] == way)
+    (row,) = (row for row in calls.rows(study, case, cell.head, mode) if row["direction"] == direction)
     host = (
         f" host {1e3 * plain_median(row['host_seconds'])}"
         if mode == "eager" and "host_seconds" in row
         else ""
     )
-    texts = f"{took.middle} {case.flop(way) / took.middle / 1e9}{host}"
-    ahead = calls.lead(study, case, cell.head, way, mode)
+    texts = f"{value.middle} {case.flop(direction) / value.middle / 1e9}{host}"
+    ahead = calls.lead(study, case, cell.head, direction, mode)
     if not ahead or not ahead.ratio.ends:
         return texts
     return f"{texts} {ahead.ratio.middle} {ahead.ratio.ends[0]} {NONE} {ahead.ratio.ends[1]}"
@@ -50,15 +54,15 @@ def bytes_of_calls(cell: Cell) -> str:
         return cell.row[cell.head]
     if cell.head == "Scores":
         return f"{case.batch * case.heads * case.length**2 * 2 / 1e9}"
-    (own,) = (
+    (call_row,) = (
         row
         for row in calls.rows(study, case, cell.row["Backend"], "eager")
         if row["direction"] == cell.row["Direction"]
     )
     if cell.head == "Formula":
-        return f"{own['traffic']['formula_bytes'] / 1e9}"
+        return f"{call_row['traffic']['formula_bytes'] / 1e9}"
     memory = cell.head.split()[0].lower()
-    return f"{sum(own['traffic']['counted'][f'{memory}_{way}_bytes'] for way in ('read', 'write')) / 1e9}"
+    return f"{sum(call_row['traffic']['counted'][f'{memory}_{access}_bytes'] for access in ('read', 'write')) / 1e9}"
 
 
 @column(r"Backends that were not timed.*", "Runs")
@@ -67,9 +71,9 @@ def not_timed(cell: Cell) -> str:
     shapes = {
         calls.case_of(run)
         for run in cell.spot.study.runs
-        for one in run.kernels
-        if (one["attention"], one["outcome"]) == (row["Backend"], row["Outcome"])
-        and one["mode"] in row["Mode"].split(", ")
+        for call_row in run.kernels
+        if (call_row["attention"], call_row["outcome"]) == (row["Backend"], row["Outcome"])
+        and call_row["mode"] in row["Mode"].split(", ")
     }
     return f"{len(shapes)}"
 
@@ -85,8 +89,10 @@ def calls_caption(spot: Spot, match: re.Match[str]) -> str:
 
 @text(r"Called from Python, eagerly: \d+ rows", "summary")
 def eager_rows(spot: Spot, match: re.Match[str]) -> str:
-    ways = [1 if case.dtype == calls.FP8 else 2 for case in {calls.case_of(run) for run in spot.study.runs}]
-    return cites(match[0], sum(ways))
+    directions = [
+        1 if case.dtype == calls.FP8 else 2 for case in {calls.case_of(run) for run in spot.study.runs}
+    ]
+    return cites(match[0], sum(directions))
 
 
 @column(r"(?:Called from Python|Replayed from CUDA graphs): .*", ".+")
@@ -94,7 +100,7 @@ def call_cells(cell: Cell) -> str:
     assert cell.spot.run
     mode = "eager" if cell.caption.startswith("Called") else "graph"
     heads = list(cell.row)
-    way = (
+    direction = (
         "forward"
         if heads.index(cell.head) < 1 + len(heads[1:]) // 2 or calls.case_of(cell.spot.run).dtype == calls.FP8
         else "backward"
@@ -102,7 +108,7 @@ def call_cells(cell: Cell) -> str:
     (row,) = [
         row
         for row in cell.spot.run.kernels
-        if (row["attention"], row["direction"], row["mode"]) == (cell.first, way, mode)
+        if (row["attention"], row["direction"], row["mode"]) == (cell.first, direction, mode)
     ]
     if "seconds" not in row:
         return str(row["outcome"])
@@ -111,7 +117,7 @@ def call_cells(cell: Cell) -> str:
     if cell.head.startswith("Kernels"):
         return f"{1e3 * row['kernel_seconds']}"
     seconds = sorted(row["seconds"])
-    flop = calls.case_of(cell.spot.run).flop(way)
+    flop = calls.case_of(cell.spot.run).flop(direction)
     if "ms" in cell.head:
         return f"{1e3 * plain_median(seconds)}"
     if "Interval" in cell.head:

@@ -23,16 +23,16 @@ def backends_of_study(spot: Spot, match: re.Match[str]) -> str:
 
 def certified(study: Study) -> str:
     """`1 wrong, 1 without a certificate`."""
-    named: dict[str, set[str]] = {}
+    backends_by_verdict: dict[str, set[str]] = {}
     for run in study.runs:
         if run.attempts and run.measured.manifest:
             backends = {row["attention"] for row in run.kernels if row["outcome"] == "completed"}
             backends |= {run.config["attention"]} - {None} if study.task != "attention" else set()
             for backend in backends:
-                named.setdefault(verdict_of(study, run, backend), set()).add(backend)
-    bare = named.pop("none", set())
-    parts = [f"{len(names)} {verdict}" for verdict, names in named.items()]
-    return ", ".join([*parts, *([f"{len(bare)} without a certificate"] if bare else [])])
+                backends_by_verdict.setdefault(verdict_of(study, run, backend), set()).add(backend)
+    uncertified = backends_by_verdict.pop("none", set())
+    parts = [f"{len(names)} {verdict}" for verdict, names in backends_by_verdict.items()]
+    return ", ".join([*parts, *([f"{len(uncertified)} without a certificate"] if uncertified else [])])
 
 
 def verdict_of(study: Study, run: Run, backend: str) -> str:
@@ -64,12 +64,12 @@ def certificate_texts(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         checks: list[dict[str, Any]] = certificate["checks"]
         failed = [check for check in checks if not check["passed"]]
         worst = max(map(share, checks))
-        name, on = certificate["backend"], certificate["device_name"]
-        yield f"{name} is wrong on {on}. {len(failed)} of {len(checks)} checks failed. Its certificate lists them all; the first are:"
+        name, device = certificate["backend"], certificate["device_name"]
+        yield f"{name} is wrong on {device}. {len(failed)} of {len(checks)} checks failed. Its certificate lists them all; the first are:"
         yield f"wrong: {len(failed)} of {len(checks)} checks failed."
         yield from (f"{check['name']}: {check['reason']}" for check in failed)
-        yield f"On {on}, for everything that the backend supports. Relative errors: the largest on random data. Measured / allowed: the largest over all checks; up to 1 passes."
-        yield f"Five tests of each backend. On {on}, for everything that the backend supports"
+        yield f"On {device}, for everything that the backend supports. Relative errors: the largest on random data. Measured / allowed: the largest over all checks; up to 1 passes."
+        yield f"Five tests of each backend. On {device}, for everything that the backend supports"
         largest.append(f"{name} {worst}")
         yield f"Dot plot of error over tolerance by backend and tensor. Largest: {'; '.join(largest)}."
         yield f"right: all {len(checks)} checks passed."
@@ -99,25 +99,33 @@ TENSORS = {"output": "o", "dq": "dq", "dk": "dk", "dv": "dv"}
 
 def check_of(study: Study, tensor: str, backend: str) -> dict[str, Any]:
     """The worst check of a tensor in a backend's certificate, with its relative error on random data."""
-    (certificate,) = (one for one in certificates(study) if one["backend"] == backend)
+    (certificate,) = (entry for entry in certificates(study) if entry["backend"] == backend)
     checks = [
-        one for one in certificate["checks"] if one["what"] == TENSORS[tensor.lower()] and one["tolerance"]
+        entry
+        for entry in certificate["checks"]
+        if entry["what"] == TENSORS[tensor.lower()] and entry["tolerance"]
     ]
-    plain = [one["relative_error"] for one in checks if one["variant"] == "plain"]
+    plain = [entry["relative_error"] for entry in checks if entry["variant"] == "plain"]
     return {**max(checks, key=share), "relative_error": max(plain)}
 
 
 @column(r"(?:On .*)?Relative errors: .*", ".+")
 def certificate_cells(cell: Cell) -> str:
-    made = certificates(cell.spot.study)
+    study_certificates = certificates(cell.spot.study)
     if cell.head == "Verdict":
-        shown = [f"{certificate['verdict']}" for certificate in made if certificate["backend"] == cell.first]
+        shown = [
+            f"{certificate['verdict']}"
+            for certificate in study_certificates
+            if certificate["backend"] == cell.first
+        ]
         imported = ": imported" if cell.spot.study.imported else ""
         return shown[0] if shown else f"no certificate{imported}"
-    if not any(certificate["backend"] == cell.first for certificate in made):
+    if not any(certificate["backend"] == cell.first for certificate in study_certificates):
         runs = [run for run in cell.spot.study.runs if run.attempts and cell.first in timed(run)]
         return f"{len(runs)}" if cell.head == "Runs" else NONE
-    (checks,) = (certificate["checks"] for certificate in made if certificate["backend"] == cell.first)
+    (checks,) = (
+        certificate["checks"] for certificate in study_certificates if certificate["backend"] == cell.first
+    )
     if cell.head.lower() in TENSORS:
         return f"{check_of(cell.spot.study, cell.head, cell.first)['relative_error']:.9e}"
     return {
@@ -131,8 +139,8 @@ def certificate_cells(cell: Cell) -> str:
 @column(r"Certificates: values", ".+")
 def error_cells(cell: Cell) -> str:
     tensors = list(TENSORS) if cell.head == "largest" else [cell.head]
-    (made,) = (one for one in certificates(cell.spot.study) if one["backend"] == cell.first)
-    checked = {check["what"] for check in made["checks"]}
+    (certificate,) = (entry for entry in certificates(cell.spot.study) if entry["backend"] == cell.first)
+    checked = {check["what"] for check in certificate["checks"]}
     checks = [
         check_of(cell.spot.study, tensor, cell.first)
         for tensor in tensors

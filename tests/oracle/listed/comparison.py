@@ -33,8 +33,8 @@ def comparison_cells(cell: Cell) -> str:
     if cell.head == "Difference":
         return f"{100 * (ratio.middle - 1):+} %"
     assert ratio.ends
-    what = "range " if ratio.is_range else ""
-    return f"{what}{100 * (ratio.ends[0] - 1):+} to {100 * (ratio.ends[1] - 1):+} %"
+    prefix = "range " if ratio.is_range else ""
+    return f"{prefix}{100 * (ratio.ends[0] - 1):+} to {100 * (ratio.ends[1] - 1):+} %"
 
 
 STEPS = "Tokens per second with a setting against those of the group that lacks it and is otherwise the same"
@@ -42,18 +42,18 @@ STEPS = "Tokens per second with a setting against those of the group that lacks 
 
 @column(f"{STEPS}.*", "Added to", "Difference", "Verdict", "Interval", "n")
 def step_cells(cell: Cell) -> str:
-    study, other = cell.spot.study, cell.row["Added to"]
-    if (cell.first, other) not in study.steps:
+    study, base = cell.spot.study, cell.row["Added to"]
+    if (cell.first, base) not in study.steps:
         return f"one of {study.steps}"
-    one = study.steps[cell.first, other]
-    ratio = study.rate_ratio(one, other)
+    label = study.steps[cell.first, base]
+    ratio = study.rate_ratio(label, base)
     assert ratio.ends
     return {
-        "Added to": other,
+        "Added to": base,
         "Difference": f"{100 * (ratio.middle - 1):+} %",
-        "Verdict": kinds.step_verdict(study, one, other),
+        "Verdict": kinds.step_verdict(study, label, base),
         "Interval": f"{100 * (ratio.ends[0] - 1):+} to {100 * (ratio.ends[1] - 1):+} %",
-        "n": f"{shared_runs(study, one, other)}",
+        "n": f"{shared_runs(study, label, base)}",
     }[cell.head]
 
 
@@ -96,11 +96,11 @@ def repeats_differ(study: Study, labels: tuple[str, str]) -> float | str:
 
 @column("Tiers by .*", "Tier", "Groups")
 def tier_cells(cell: Cell) -> str:
-    true, groups = tiers(cell.spot.study), cell.row["Groups"]
-    named = set(groups.split("; " if any("," in label for label in cell.spot.study.groups) else ", "))
-    if named not in true:
-        return f"one of {true}"
-    return groups if cell.head == "Groups" else f"{true.index(named) + 1}"
+    true_tiers, groups = tiers(cell.spot.study), cell.row["Groups"]
+    labels = set(groups.split("; " if any("," in label for label in cell.spot.study.groups) else ", "))
+    if labels not in true_tiers:
+        return f"one of {true_tiers}"
+    return groups if cell.head == "Groups" else f"{true_tiers.index(labels) + 1}"
 
 
 @column(
@@ -189,8 +189,8 @@ def comparison_notes(study: Study, label: str) -> Iterator[str]:
     elif study.design["margins"].get("tokens_per_second"):
         yield f"90 % t interval of the log ratio, paired over {shared_runs(study, label, base)} runs each: two one-sided tests at 5 %"
     else:
-        among = f" among {len(study.holm)} pairs" if len(study.holm) > 1 else ""
-        yield f"95 % t interval of the log ratio, paired over {shared_runs(study, label, base)} runs each; test at 5 % after Holm{among}"
+        correction = f" among {len(study.holm)} pairs" if len(study.holm) > 1 else ""
+        yield f"95 % t interval of the log ratio, paired over {shared_runs(study, label, base)} runs each; test at 5 % after Holm{correction}"
     if study.task != "training":
         return
     margin = study.design["margins"].get("loss")

@@ -39,12 +39,12 @@ def start_of(run: Run) -> str:
 def left_out_run(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     for run in spot.study.runs:
         if match["id"] == run.id or (spot.study.imported and match["name"] == run.label):
-            how = outcome_of(run)
+            outcome = outcome_of(run)
             if run.done:
-                how += f", {lacks(spot)}"
+                outcome += f", {lacks(spot)}"
             elif run.outcome:
-                how += f" \N{EN DASH} {run.measured.result['reason']}"
-            yield f"{run.label}, {start_of(run)} ({match['id']}): {how}"
+                outcome += f" \N{EN DASH} {run.measured.result['reason']}"
+            yield f"{run.label}, {start_of(run)} ({match['id']}): {outcome}"
 
 
 def outcome_of(run: Run) -> str:
@@ -61,20 +61,20 @@ def outcome_of(run: Run) -> str:
 
 @text(r"(?P<start>Left out: )?\d+ (?:completed|failed|oom_gpu|not ended).*", "summary")
 def left_out(spot: Spot, match: re.Match[str]) -> Iterator[str]:
-    lacking = lacks(spot)
+    reason = lacks(spot)
     ends: dict[str, list[Run]] = {}
     for run in spot.study.runs:
         if not run.done or not shown_on(spot, run):
-            end = f"completed, {lacking}" if run.done else run.outcome or "not ended"
+            end = f"completed, {reason}" if run.done else run.outcome or "not ended"
             ends.setdefault(end, []).append(run)
     order = sorted(ends, key=lambda end: (not end.startswith("completed"), end == "not ended", end))
     names = {}
     for end in order:
         labels = list(dict.fromkeys(run.label for run in ends[end]))
         names[end] = kinds.joined(labels)
-    for most, ordered in product((1000, 100), (order, order[::-1])):  # a long list of names is left out
+    for limit, ordered in product((1000, 100), (order, order[::-1])):  # a long list of names is left out
         parts = [
-            f"{len(ends[end])} {end}" + (f" ({names[end]})" if len(names[end]) < most else "")
+            f"{len(ends[end])} {end}" + (f" ({names[end]})" if len(names[end]) < limit else "")
             for end in ordered
         ]
         yield (match["start"] or "") + "; ".join(parts)
@@ -142,10 +142,11 @@ def sizes(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     if len(ordered) == 1:
         yield f"Runs: n = {ordered[0]}" + (f" in each of {len(labels)} groups" if len(labels) > 1 else "")
         return
-    for most in (1000, 150):  # a long list of names is left out
-        named = {n: names if len(names := kinds.joined(counts[n])) < most else "" for n in ordered}
+    for limit in (1000, 150):  # a long list of names is left out
+        names_by_count = {n: names if len(names := kinds.joined(counts[n])) < limit else "" for n in ordered}
         yield "Runs: " + "; ".join(
-            f"n = {n} in {len(counts[n])}" + (f" ({named[n]})" if named[n] else "") for n in ordered
+            f"n = {n} in {len(counts[n])}" + (f" ({names_by_count[n]})" if names_by_count[n] else "")
+            for n in ordered
         )
 
 
@@ -206,15 +207,16 @@ def intervals(spot: Spot, match: re.Match[str]) -> str:
     if spot.figure not in BY_FIGURE:
         return "of a figure without a mark for each run"
     study, quantity = spot.study, quantity_of(spot)
-    made: dict[tuple[int, str], list[str]] = {}
+    labels_by_method: dict[tuple[int, str], list[str]] = {}
     for label in study.measured:
         if value := QUANTITIES[quantity](study, label):
-            how = "no interval: one seed" if quantity == "final loss" else how_made(study, label, value)
-            made.setdefault((len(study.completed(label)), how), []).append(label)
-    if len(made) == 1:
-        return "".join(f"Interval: n = {n}: {how}" for n, how in made)
+            method = "no interval: one seed" if quantity == "final loss" else how_made(study, label, value)
+            labels_by_method.setdefault((len(study.completed(label)), method), []).append(label)
+    if len(labels_by_method) == 1:
+        return "".join(f"Interval: n = {n}: {method}" for n, method in labels_by_method)
     return "Interval: " + "; ".join(
-        f"n = {n} ({kinds.joined(sorted(made[n, how]))}): {how}" for n, how in made
+        f"n = {n} ({kinds.joined(sorted(labels_by_method[n, method]))}): {method}"
+        for n, method in labels_by_method
     )
 
 
@@ -233,12 +235,12 @@ def ratio_intervals(spot: Spot, match: re.Match[str]) -> str:
     bases = {label: study.against(label) for label in study.measured}
     if not study.design.get("baseline"):
         bases = {label: next(iter(study.groups)) for label in list(study.groups)[1:]}
-    made = [
+    methods = [
         ratio_interval(study, label, base) + (", of which 1 - 1 / ratio" if spot.page == "savings" else "")
         for label, base in bases.items()
         if base in study.measured
     ]
-    return "Interval: " + "; ".join(dict.fromkeys(made))
+    return "Interval: " + "; ".join(dict.fromkeys(methods))
 
 
 def ratio_interval(study: Study, label: str, base: str) -> str:
@@ -252,8 +254,8 @@ def ratio_interval(study: Study, label: str, base: str) -> str:
 def paired_records(study: Study, label: str, base: str) -> str:
     """How the interval of a ratio to the baseline was made from a run each."""
     counts = shared_records(study, label, base)
-    made = of_records(study.rate_ratio(label), 0).replace("of one run", "of one run each")
-    return made.replace("0 records", " and ".join(dict.fromkeys(map(str, counts))) + " records")
+    method = of_records(study.rate_ratio(label), 0).replace("of one run", "of one run each")
+    return method.replace("0 records", " and ".join(dict.fromkeys(map(str, counts))) + " records")
 
 
 def shared_runs(study: Study, label: str, base: str) -> int:
@@ -335,20 +337,20 @@ def load(study: Study) -> str:
 @text(r"Device: .*", "dl.facts")
 def device(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     study = spot.study
-    begun = [run for run in study.done or study.runs if run.attempts and run.measured.manifest]
-    yield f"Device: {', '.join(kinds.devices(begun))}"
+    started = [run for run in study.done or study.runs if run.attempts and run.measured.manifest]
+    yield f"Device: {', '.join(kinds.devices(started))}"
     for certificate in certificates(study) if spot.page == "certificates" else ():
         yield f"Device: {certificate['device_name']} ({certificate['device']})"
     if spot.run and spot.run.attempts and spot.run.measured.manifest:
-        at = spot.run.measured.manifest
-        gpu = f" {at['gpu_uuid']}" if spot.run.gpus == 1 and not study.imported else ""
-        where = "" if study.imported else f"{gpu} on {at['host']}"
+        manifest = spot.run.measured.manifest
+        gpu = f" {manifest['gpu_uuid']}" if spot.run.gpus == 1 and not study.imported else ""
+        location = "" if study.imported else f"{gpu} on {manifest['host']}"
         peak = (
-            f"peak {at['peak_flops'] / 1e12} TFLOP/s ({at['peak_source']})"
-            if at["peak_flops"]
+            f"peak {manifest['peak_flops'] / 1e12} TFLOP/s ({manifest['peak_source']})"
+            if manifest["peak_flops"]
             else "peak not known"
         )
-        yield f"Device: {kinds.devices([spot.run])[0]}{where}; {peak}"
+        yield f"Device: {kinds.devices([spot.run])[0]}{location}; {peak}"
 
 
 def names_certificate(study: Study, run: Run) -> bool:
@@ -358,12 +360,12 @@ def names_certificate(study: Study, run: Run) -> bool:
 
 def certificates(study: Study) -> list[dict[str, Any]]:
     """Those of the study's runs, and of the calls of its runs."""
-    made = [study.certificate(run) for run in study.done]
+    all_certificates = [study.certificate(run) for run in study.done]
     for run in study.done:
-        made += [
+        all_certificates += [
             study.certificate_of_key(run, row["certificate"]) for row in run.kernels if row.get("certificate")
         ]
-    return [*{one["key"]: one for one in made if one}.values()]
+    return [*{certificate["key"]: certificate for certificate in all_certificates if certificate}.values()]
 
 
 @text(r"Software: .*", "dl.facts")

@@ -31,13 +31,20 @@ from tests.oracle.truth import (
 @text(r"Figure (?P<n>\d+)\. .*", "h2")
 def headline(spot: Spot, match: re.Match[str]) -> str:
     if spot.figure.endswith("certificates"):
-        number, made = cites(match[0], int(match["n"])).partition(". ")[0], certificates(spot.study)
-        if wrong := [str(one["backend"]) for one in made if one["verdict"] == "wrong"]:
+        number, study_certificates = (
+            cites(match[0], int(match["n"])).partition(". ")[0],
+            certificates(spot.study),
+        )
+        if wrong := [
+            str(certificate["backend"])
+            for certificate in study_certificates
+            if certificate["verdict"] == "wrong"
+        ]:
             return f"{number}. Errors of {listed(wrong)} exceed what is allowed"
         worst, name = max(
-            (check["measured"] / check["tolerance"], one["backend"])
-            for one in made
-            for check in one["checks"]
+            (check["measured"] / check["tolerance"], certificate["backend"])
+            for certificate in study_certificates
+            for check in certificate["checks"]
             if check["tolerance"]
         )
         return (
@@ -72,7 +79,9 @@ def bars_of_time(spot: Spot, match: re.Match[str]) -> str:
     for label, parts in times(spot.study).items():
         bars.append(
             f"{label}: "
-            + ", ".join(f"{part} {NONE if took is None else took / factor}" for part, took in parts.items())
+            + ", ".join(
+                f"{part} {NONE if seconds is None else seconds / factor}" for part, seconds in parts.items()
+            )
         )
     return f"Stacked bars of {match['unit']} by group. {'; '.join(bars)}."
 
@@ -80,7 +89,7 @@ def bars_of_time(spot: Spot, match: re.Match[str]) -> str:
 def times(study: Study) -> dict[str, dict[str, float | None]]:
     """Seconds of each part of each group's median run; of what no run lost nothing."""
     parts = {label: time_parts(middle_run(study, label)) for label in study.measured}
-    lost = any(own.get("lost with an earlier attempt") for own in parts.values())
+    lost = any(part_seconds.get("lost with an earlier attempt") for part_seconds in parts.values())
     names = [
         "start-up",
         "first step's extra",
@@ -88,7 +97,7 @@ def times(study: Study) -> dict[str, dict[str, float | None]]:
         *(["lost with an earlier attempt"] if lost else []),
         "rest",
     ]
-    return {label: {name: own.get(name) for name in names} for label, own in parts.items()}
+    return {label: {name: part_seconds.get(name) for name in names} for label, part_seconds in parts.items()}
 
 
 PROFILED = ("products", "attention", "loss", "optimizer", "elementwise", "copies", "communication", "idle")
@@ -129,21 +138,25 @@ def bases(study: Study) -> str:
     )
 
 
-def crowd(spot: Spot, lines: dict[str, dict[int, float]], which: str = "lines") -> str:
+def crowd(spot: Spot, lines: dict[str, dict[int, float]], subject: str = "lines") -> str:
     """What a caption says of lines with several names, and of those beyond the axis, where it says so."""
     sentences = ""
-    if near := re.search(r"Several names on a line: groups within ([\d.,e-]*\d) of", spot.text):
-        apart = [
+    if tolerance_match := re.search(r"Several names on a line: groups within ([\d.,e-]*\d) of", spot.text):
+        distances = [
             max(abs(one[step] - other[step]) for step in set(one) & set(other))
             for (_, one), (_, other) in combinations(lines.items(), 2)
         ]
-        same = next((value for value in apart if rounds(near[1], f"{value:.12f}")), min(apart))
-        sentences += f" Several names on a line: groups within {same:.12f} of each other."
-    if far := re.search(r"Arrows: [^(]+\((.+), step ([\d,]+)\)", spot.text):
+        distance = next(
+            (value for value in distances if rounds(tolerance_match[1], f"{value:.12f}")), min(distances)
+        )
+        sentences += f" Several names on a line: groups within {distance:.12f} of each other."
+    if arrow_match := re.search(r"Arrows: [^(]+\((.+), step ([\d,]+)\)", spot.text):
         ends = [end(values.values()) for values in lines.values() for end in (min, max)]
-        value = lines[far[1]][int(far[2].replace(",", ""))]
+        value = lines[arrow_match[1]][int(arrow_match[2].replace(",", ""))]
         assert any(abs(value - one) < 1e-9 for one in ends)
-        sentences += f" Arrows: {which} beyond the axis, up to {value} ({far[1]}, step {far[2]})."
+        sentences += (
+            f" Arrows: {subject} beyond the axis, up to {value} ({arrow_match[1]}, step {arrow_match[2]})."
+        )
     return sentences
 
 
@@ -187,11 +200,11 @@ def ratio_caption(spot: Spot, match: re.Match[str]) -> str:
             ranges = [label for label in of_one if at_95(study, label).is_range]
             text += f"; of {listed(ranges)}, ranges" if ranges else ""
         text += "."
-    if apart := [label for label in of_one if kinds.gpus_apart(study, label)]:
-        text += f" On another GPU than its baseline: {listed(apart)}; such a ratio includes the difference of the GPUs."
+    if on_other_gpus := [label for label in of_one if kinds.gpus_apart(study, label)]:
+        text += f" On another GPU than its baseline: {listed(on_other_gpus)}; such a ratio includes the difference of the GPUs."
     if of_several:
-        over = "; lines: intervals over runs" if set(of_several) & set(drawn) else ""
-        text += f" Filled marks: several runs, paired by seed and repeat where shared{over}."
+        intervals_text = "; lines: intervals over runs" if set(of_several) & set(drawn) else ""
+        text += f" Filled marks: several runs, paired by seed and repeat where shared{intervals_text}."
     if "withheld" in verdicts.values():
         text += " Crosses: runs that are not comparable; the table says why."
     if len(drawn) < len(intervals):
@@ -228,8 +241,8 @@ def ratio_row(study: Study, label: str) -> tuple[str, str, str]:
 
 def both_ends(value: Value) -> str:
     """Of an interval, or of a range, which is none."""
-    what = "range " if value.is_range else ""
-    return f"{what}{value.ends[0]} to {value.ends[1]}" if value.ends else NONE
+    prefix = "range " if value.is_range else ""
+    return f"{prefix}{value.ends[0]} to {value.ends[1]}" if value.ends else NONE
 
 
 def at_95(study: Study, label: str) -> Value:
@@ -239,11 +252,11 @@ def at_95(study: Study, label: str) -> Value:
     return pair_ratio(study, label, study.against(label) or "")
 
 
-def pair_ratio(study: Study, one: str, other: str) -> Value:
+def pair_ratio(study: Study, label: str, base: str) -> Value:
     """The rate of a group over another's, with its 95 % interval."""
-    mean, error, freedom = log_ratio(study.per_token(one), study.per_token(other))
-    half = t_quantile(0.975, freedom) * error
-    return Value(exp(mean), (exp(mean - half), exp(mean + half)))
+    mean, error, freedom = log_ratio(study.per_token(label), study.per_token(base))
+    half_width = t_quantile(0.975, freedom) * error
+    return Value(exp(mean), (exp(mean - half_width), exp(mean + half_width)))
 
 
 @text(r"Faint: .*", "figcaption")
@@ -312,9 +325,13 @@ def time_caption(spot: Spot, match: re.Match[str]) -> str:
     (steps,) = {run.steps[-1][1]["step"] for run in spot.study.done}
     parts = times(spot.study)
     lost, gaps = "", ""
-    if any("lost with an earlier attempt" in own for own in parts.values()):
+    if any("lost with an earlier attempt" in part_seconds for part_seconds in parts.values()):
         lost = " Lost: an earlier attempt's time after the last of its steps that counts."
-    if unknown := sorted(label for label, own in parts.items() if None in (own["start-up"], own["rest"])):
+    if unknown := sorted(
+        label
+        for label, part_seconds in parts.items()
+        if None in (part_seconds["start-up"], part_seconds["rest"])
+    ):
         gaps = f" Start-up or rest are not known of {', '.join(unknown)}."
     return (
         f"Runs of {steps} steps, without pauses between attempts. {MIDDLE_RUN.format('time')} Start-up: to the first step, with the "
@@ -328,14 +345,14 @@ def profile_caption(spot: Spot, match: re.Match[str]) -> str:
     runs = [run for run in spot.study.done if run.profile]
     floors = {run: run.floor("step", "attention") for run in runs}
     short = [run for run in runs if run.profile["attention"] < floors[run]]
-    by = kinds.span([100 * (1 - run.profile["attention"] / floors[run]) for run in short])
+    amount = kinds.span([100 * (1 - run.profile["attention"] / floors[run]) for run in short])
     unlike = sum(abs(sum(run.profile.values()) / run.seconds - 1) > 0.1 for run in runs)
     wrong = [run.label for run in short if run.profile["attention"] < 0.9 * floors[run]]
     return (
         f"{MIDDLE_RUN.format('timed step')} Attention includes its products. Timed in a few steps after the last one of the run; idle: the "
         "rest of a step without the profiler. Floor: at rates measured on the device, no strict limit: products and "
         "causal attention at those of products, the rest at the memory bandwidth. Shorter than their floor: attention "
-        f"in {len(short)} of {len(runs)} runs, by {by} %. In {unlike} of {len(spot.study.measured)} groups these took "
+        f"in {len(short)} of {len(runs)} runs, by {amount} %. In {unlike} of {len(spot.study.measured)} groups these took "
         f"over 10 % longer or shorter than the timed ones. Wrong for {', '.join(wrong)}: attention would take less than "
         "its floor, so some kernels count as other parts."
     )
@@ -366,21 +383,21 @@ def _marks(spot: Spot) -> str:
     quantity = QUANTITIES[quantity_of(spot)]
     values = [value for label in spot.study.measured if (value := quantity(spot.study, label))]
     drawn = {
-        label: told
+        label: estimate
         for label in spot.study.measured
-        if (value := quantity(spot.study, label)) and (told := kinds.told(value)).ends
+        if (value := quantity(spot.study, label)) and (estimate := kinds.told(value)).ends
     }
     ranges = [label for label, value in drawn.items() if value.is_range]
     lines = []
     if len(drawn) > len(ranges):
         lines.append("intervals where there is one" if len(drawn) < len(values) else "intervals")
     several = {label for label in ranges if len(spot.study.completed(label)) > 1}
-    for what, those in (
+    for kind, labels in (
         ("records", [label for label in ranges if label not in several]),
         ("runs", [label for label in ranges if label in several]),
     ):
-        where = f" in {listed(those)}" if len(those) < len(values) else ""
-        lines += [f"ranges of the {what}{where}"] if those else []
+        location = f" in {listed(labels)}" if len(labels) < len(values) else ""
+        lines += [f"ranges of the {kind}{location}"] if labels else []
     text = "Marks: runs. Bars: their medians."
     return f"{text} Lines: {'; '.join(lines)}." if lines else text
 
@@ -409,8 +426,8 @@ def certificates_caption(spot: Spot, match: re.Match[str]) -> str:
         for check in certificate["checks"]
         if check["tolerance"]
     ]
-    beyond = " Marks beyond the axis are drawn at 2." if max(checks) > 2 else ""
-    return f"Each mark is the worst check of a tensor; up to 1 it passes.{beyond}"
+    remark = " Marks beyond the axis are drawn at 2." if max(checks) > 2 else ""
+    return f"Each mark is the worst check of a tensor; up to 1 it passes.{remark}"
 
 
 @text(r"The product: a large one, .*", "figcaption")
@@ -420,13 +437,13 @@ def efficiency_caption(spot: Spot, match: re.Match[str]) -> str:
     shape = calls.main(study).said
     if match[0].startswith("Dot"):
         shares = [
-            f"{name} {way} {product_share(study, name, way)}"
+            f"{name} {direction} {product_share(study, name, direction)}"
             for name in timed
-            for way in ("forward", "backward")
+            for direction in ("forward", "backward")
         ]
         return f"Dot plot of percent of a large product's rate by backend and pass, {shape}. {'; '.join(shares)}."
     backends = sorted({row["attention"] for run in study.runs for row in run.kernels})
-    gone = [
+    untimed = [
         f"{name} ({kinds.CELLS['backends']['Outcome'](study, name)[0]})"
         for name in backends
         if name not in timed
@@ -434,19 +451,19 @@ def efficiency_caption(spot: Spot, match: re.Match[str]) -> str:
     return (
         "The product: a large one, in the same process and precision. Not comparable with MFU. Replayed from CUDA "
         f"graphs: {shape}, the largest shape with the most backends."
-        + (f" Without a time there: {', '.join(gone)}." if gone else "")
+        + (f" Without a time there: {', '.join(untimed)}." if untimed else "")
     )
 
 
-def call_rate(study: Study, name: str, way: str) -> float:
+def call_rate(study: Study, name: str, direction: str) -> float:
     """TFLOP/s of causal attention."""
-    value = calls.rate(study, calls.main(study), name, way)
+    value = calls.rate(study, calls.main(study), name, direction)
     return value.middle if value else 0.0
 
 
-def product_share(study: Study, name: str, way: str) -> float:
+def product_share(study: Study, name: str, direction: str) -> float:
     """Percent of the 700 TFLOP/s that a large product reached."""
-    return 100 * call_rate(study, name, way) / calls.PRODUCT
+    return 100 * call_rate(study, name, direction) / calls.PRODUCT
 
 
 @text(
@@ -454,9 +471,9 @@ def product_share(study: Study, name: str, way: str) -> float:
     "figcaption",
 )
 def scaling_description(spot: Spot, match: re.Match[str]) -> str:
-    _, many = spot.study.groups
+    _, label = spot.study.groups
     return cites(
-        match[0], 100 * kinds.efficiency(spot.study, many).middle, spot.study.completed(many)[0].gpus
+        match[0], 100 * kinds.efficiency(spot.study, label).middle, spot.study.completed(label)[0].gpus
     )
 
 
@@ -464,8 +481,8 @@ def scaling_description(spot: Spot, match: re.Match[str]) -> str:
 def scaling_caption(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     runs = spot.study.done
     shares = {run.config["train"]["batch_size"] / run.gpus for run in runs}
-    known = all("clocks" in run.measured.manifest and spot.study.certificate(run) for run in runs)
-    if len(shares) == 1 and not known and min(map(len, spot.study.groups.values())) > 1:
+    is_complete = all("clocks" in run.measured.manifest and spot.study.certificate(run) for run in runs)
+    if len(shares) == 1 and not is_complete and min(map(len, spot.study.groups.values())) > 1:
         yield (
             "Tokens/s of a process over those of a line's first mark; the batch grows with the processes. Dashed: ideal. "
             "Filled marks: several runs; lines: intervals over runs. The table names what else differs."

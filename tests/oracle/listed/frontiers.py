@@ -22,13 +22,13 @@ from tests.oracle.listing import Cell, Spot, column, text
 
 def ends(study: Any) -> str:
     """The smallest frontier to the largest."""
-    return " to ".join(f"{most} ({', '.join(labels)})" for most, labels in reversed(outermost(study)))
+    return " to ".join(f"{largest} ({', '.join(labels)})" for largest, labels in reversed(outermost(study)))
 
 
 def errors(study: Any) -> str:
     """Of the forecast of memory."""
-    own = memory_errors(study)
-    return " to ".join(dict.fromkeys((f"{min(own):+}", f"{max(own):+}")))
+    percentages = memory_errors(study)
+    return " to ".join(dict.fromkeys((f"{min(percentages):+}", f"{max(percentages):+}")))
 
 
 @text(r"Filled: the largest value that trained .*", "figcaption")
@@ -50,22 +50,22 @@ def memory_description(spot: Spot, match: re.Match[str]) -> str:
 
 @column(rf"Largest that fits: {UNIT}: values", ".+")
 def frontier_cells(cell: Cell) -> str:
-    one = frontiers(cell.spot.study)[cell.first]
-    search = sum(probe["purpose"] == "search" for probe in one.probes)
+    frontier = frontiers(cell.spot.study)[cell.first]
+    search = sum(probe["purpose"] == "search" for probe in frontier.probes)
     return {
         "group": cell.first,
-        "run": f"seed {one.run.key[0]}, {one.run.id}",
-        "forecast": f"{one.record['foreseen']}",
-        "largest that fits": one.text,
-        "next that does not": next_larger(one) if one.bound else NONE,
-        "forecast's error, %": signed(one.error),
-        "probes: search + above": f"{search} + {len(one.probes) - search}",
+        "run": f"seed {frontier.run.key[0]}, {frontier.run.id}",
+        "forecast": f"{frontier.record['foreseen']}",
+        "largest that fits": frontier.text,
+        "next that does not": next_larger(frontier) if frontier.bound else NONE,
+        "forecast's error, %": signed(frontier.error),
+        "probes: search + above": f"{search} + {len(frontier.probes) - search}",
     }[cell.head]
 
 
-def probe_of(one: Sought, value: str) -> dict[str, Any]:
+def probe_of(frontier: Sought, value: str) -> dict[str, Any]:
     """The probe of a value."""
-    (probe,) = (probe for probe in one.probes if f"{probe['value']:,d}" == value)
+    (probe,) = (probe for probe in frontier.probes if f"{probe['value']:,d}" == value)
     return dict(probe)
 
 
@@ -83,14 +83,14 @@ def memory_cells(cell: Cell) -> str:
 
 @column(r"Every probe, in its order\..*|Probes.*", ".+")
 def probe_cells(cell: Cell) -> str:
-    found = frontiers(cell.spot.study).values()
+    searches = frontiers(cell.spot.study).values()
     run_id = cell.spot.run.id if cell.spot.run else cell.row["Run"]
-    (one,) = (one for one in found if one.run.id == run_id)
-    probe = probe_of(one, cell.row["Value"])
+    (frontier,) = (frontier for frontier in searches if frontier.run.id == run_id)
+    probe = probe_of(frontier, cell.row["Value"])
     value = {
-        "Group": one.run.label,
-        "Run": one.run.id,
-        "Sought": one.record["find"],
+        "Group": frontier.run.label,
+        "Run": frontier.run.id,
+        "Sought": frontier.record["find"],
         "Value": probe["value"],
         "Why": probe["purpose"],
         "Outcome": probe["outcome"],
@@ -108,9 +108,9 @@ def probe_cells(cell: Cell) -> str:
 @text(r"Probes: .*", "dl.facts")
 def probes_fact(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
-    one = Sought(spot.run)
-    text = f"{'' if one.sure else 'at least '}{one.largest}" if one.largest else NONE
+    frontier = Sought(spot.run)
+    text = f"{'' if frontier.sure else 'at least '}{frontier.largest}" if frontier.largest else NONE
     return (
-        f"Probes: {len(one.probes)} of at most 12; largest {one.record['find']} that fits: {text}, by the forecast "
-        f"{one.record['foreseen']}: see every probe"
+        f"Probes: {len(frontier.probes)} of at most 12; largest {frontier.record['find']} that fits: {text}, by the forecast "
+        f"{frontier.record['foreseen']}: see every probe"
     )

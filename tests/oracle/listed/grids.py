@@ -39,21 +39,23 @@ class Place(dict[str, str]):
 
 def places(spot: Spot) -> dict[str, Place]:
     """By label, of all groups of a figure."""
-    study, at_labels = spot.study, {}
+    study, placement = spot.study, {}
     labels = saving(study) if spot.page == "savings" else list(study.groups)
     factors = {label: study.groups[label][0].plan["factors"] for label in labels}
-    own = kinds.axes(study, labels)
-    others = [
+    axes = kinds.axes(study, labels)
+    other_factors = [
         name
         for name in sorted(factors[labels[0]])
-        if name not in (*own, "seed", "repeat") and len({one[name] for one in factors.values()}) > 1
+        if name not in (*axes, "seed", "repeat")
+        and len({settings[name] for settings in factors.values()}) > 1
     ]
     for label, values in factors.items():
-        at_labels[label] = Place({title(name): f"{values[name]}" for name in own})
-        at_labels[label].rest = ", ".join(
-            f"{values[name]}" if name == "attention" else f"{title(name)} {values[name]}" for name in others
+        placement[label] = Place({title(name): f"{values[name]}" for name in axes})
+        placement[label].rest = ", ".join(
+            f"{values[name]}" if name == "attention" else f"{title(name)} {values[name]}"
+            for name in other_factors
         )
-    return at_labels
+    return placement
 
 
 def title(factor: str) -> str:
@@ -65,23 +67,23 @@ def title(factor: str) -> str:
 def sweep_cells(cell: Cell) -> str:
     study = cell.spot.study
     for label, place in places(cell.spot).items():  # noqa: B007 - the one that was met
-        at = {name.capitalize(): value.replace(",", "") for name, value in place.items()}
+        coordinates = {name.capitalize(): value.replace(",", "") for name, value in place.items()}
         if place.rest == cell.row["Group"] and all(
-            cell.row[head].replace(",", "") == at[head] for head in at
+            cell.row[head].replace(",", "") == coordinates[head] for head in coordinates
         ):
             break
     else:
         return "of no group"
-    if cell.head in ("Group", *at):
+    if cell.head in ("Group", *coordinates):
         return cell.row[cell.head]
-    head, done = list(cell.row)[1 + len(at)], study.completed(label)
-    value = SWEPT[head](study, label) if done else None
-    what = "range " if value and value.is_range else ""
+    head, runs = list(cell.row)[1 + len(coordinates)], study.completed(label)
+    value = SWEPT[head](study, label) if runs else None
+    prefix = "range " if value and value.is_range else ""
     return {
         head: NONE if value is None else f"{value.middle}",
-        "Interval": f"{what}{value.ends[0]} {NONE} {value.ends[1]}" if value and value.ends else NONE,
-        "n": f"{len(kinds.pairs_of(study, label) if cell.spot.page == 'savings' else done)}",
-        "Not completed": NONE if done else "OOM",
+        "Interval": f"{prefix}{value.ends[0]} {NONE} {value.ends[1]}" if value and value.ends else NONE,
+        "n": f"{len(kinds.pairs_of(study, label) if cell.spot.page == 'savings' else runs)}",
+        "Not completed": NONE if runs else "OOM",
     }[cell.head]
 
 
@@ -89,43 +91,45 @@ def sweep_cells(cell: Cell) -> str:
 def sweep_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     if spot.page not in ("sweeps", "savings"):
         return
-    at = places(spot)
-    (what,) = (name for name in SWEPT if match["what"] == name[0].lower() + name[1:] or match["what"] == name)
+    placement = places(spot)
+    (quantity,) = (
+        name for name in SWEPT if match["what"] == name[0].lower() + name[1:] or match["what"] == name
+    )
     values = {
         label: value
-        for label in at
-        if spot.study.completed(label) and (value := SWEPT[what](spot.study, label))
+        for label in placement
+        if spot.study.completed(label) and (value := SWEPT[quantity](spot.study, label))
     }
-    axes = list(next(iter(at.values())))
-    over = (
+    axes = list(next(iter(placement.values())))
+    start = (
         f"Line plot over {axes[0]}"
         if match["plot"].startswith("Line")
         else f"Heat map by {' and '.join(axes[:2])}"
     )
 
     def ends(end: Callable[..., float]) -> list[str]:
-        most = end(value.middle for value in values.values())
+        extreme = end(value.middle for value in values.values())
         return [
-            f"{most} ({', '.join([at[label].rest, *(f'{name} {place}' for name, place in at[label].items())])})"
+            f"{extreme} ({', '.join([placement[label].rest, *(f'{name} {place}' for name, place in placement[label].items())])})"
             for label, value in values.items()
-            if abs(value.middle / most - 1) < 1e-9
+            if abs(value.middle / extreme - 1) < 1e-9
         ]
 
-    gone = len(at) - len(values)
-    lacking = f" {gone} cell{' has' if gone == 1 else 's have'} no value." if gone else ""
+    missing = len(placement) - len(values)
+    remark = f" {missing} cell{' has' if missing == 1 else 's have'} no value." if missing else ""
     for low in ends(min):
-        yield from (f"{over}: {match['what']} from {low} to {high}.{lacking}" for high in ends(max))
+        yield from (f"{start}: {match['what']} from {low} to {high}.{remark}" for high in ends(max))
 
 
 @text(r"\(6 N \+ 12 L H Q T\) FLOP a token over the device's dense peak; .*", "figcaption")
 def sweep_mfu_caption(spot: Spot, match: re.Match[str]) -> str:
     study = spot.study
     values = [value for label in study.measured if (value := kinds.mfu_of(study, label))]
-    drawn = [one for value in values if (one := kinds.told(value)).ends]
+    drawn = [estimate for value in values if (estimate := kinds.told(value)).ends]
     ranges = " or ranges of a run's records" if any(value.is_range for value in drawn) else ""
-    where = " where there is one" if len(drawn) < len(values) else ""
-    lost = {run.outcome for run in study.runs if not run.done}
-    what = (
+    condition = " where there is one" if len(drawn) < len(values) else ""
+    outcomes = {run.outcome for run in study.runs if not run.done}
+    caption = (
         "(6 N + 12 L H Q T) FLOP a token over the device's dense peak; no causal discount, no recomputation."
     )
     if spot.figure.endswith("_map"):
@@ -134,17 +138,17 @@ def sweep_mfu_caption(spot: Spot, match: re.Match[str]) -> str:
             if len({place.rest for place in places(spot).values()}) > 1
             else ""
         )
-        what += f" Numbers: the median of a cell's runs; darker is more{scale}."
-        what += " A cell with a dashed edge has no value, and says how its runs ended." if lost else ""
+        caption += f" Numbers: the median of a cell's runs; darker is more{scale}."
+        caption += " A cell with a dashed edge has no value, and says how its runs ended." if outcomes else ""
     else:
-        what += f" Marks: the median of a cell's runs.{f' Bars: intervals{ranges}{where}.' if drawn else ''} Side by side: one value."
-        what += (
+        caption += f" Marks: the median of a cell's runs.{f' Bars: intervals{ranges}{condition}.' if drawn else ''} Side by side: one value."
+        caption += (
             f" Logarithmic: {x}."
             if is_logarithmic(study, x := next(iter(places(spot)[study.measured[0]])))
             else ""
         )
-        what += " Crosses below the axis: runs that did not complete there." if has_gaps(spot) else ""
-    return what + (" OOM: out of memory." if "oom_gpu" in lost else "")
+        caption += " Crosses below the axis: runs that did not complete there." if has_gaps(spot) else ""
+    return caption + (" OOM: out of memory." if "oom_gpu" in outcomes else "")
 
 
 def lines_of(spot: Spot) -> dict[str, list[str]]:
@@ -170,8 +174,8 @@ def is_logarithmic(study: Study, axis: str) -> bool:
     (name,) = (factor for factor in study.runs[0].plan["factors"] if title(factor) == axis)
     values = sorted({run.plan["factors"][name] for run in study.runs})
 
-    def uneven(of: list[float]) -> float:
-        gaps = [after - before for before, after in pairwise(of)]
+    def uneven(points: list[float]) -> float:
+        gaps = [after - before for before, after in pairwise(points)]
         return pstdev(gaps) / fmean(gaps)
 
     return uneven([log(value) for value in values]) < uneven(values)
@@ -179,8 +183,8 @@ def is_logarithmic(study: Study, axis: str) -> bool:
 
 @text(r"No value at all: .*", "p.warning")
 def no_value(spot: Spot, match: re.Match[str]) -> str:
-    gone = [line for line, labels in lines_of(spot).items() if not any(map(spot.study.completed, labels))]
-    return f"No value at all: {'; '.join(gone)} (OOM)."
+    empty = [line for line, labels in lines_of(spot).items() if not any(map(spot.study.completed, labels))]
+    return f"No value at all: {'; '.join(empty)} (OOM)."
 
 
 @text(r"100 x \(1 - seconds per token / .*|100 x \(1 - peak memory / .*", "figcaption")
@@ -201,7 +205,7 @@ def saved_description(spot: Spot, match: re.Match[str]) -> str:
     values = {label: value.middle for label in saving(study) if (value := quantity(study, label))}
     ends = [
         f"{values[label]} % ({label})"
-        for label in (end(values, key=lambda one: values[one]) for end in (min, max))
+        for label in (end(values, key=lambda candidate: values[candidate]) for end in (min, max))
     ]
     return (
         f"Dot plot of the percent of {match['what']} saved, by group: {' to '.join(ends)}.{described(spot)}"
@@ -219,19 +223,19 @@ def saved_cells(cell: Cell) -> str:
 
 @text(r"Interval: (?:in the table: )?n = \d+: .* \(\d+ cells\).*", "dl.facts")
 def intervals_of_cells(spot: Spot, match: re.Match[str]) -> str:
-    study, made = spot.study, dict[str, int]()
+    study, counts = spot.study, dict[str, int]()
     for label in saving(study) if spot.page == "savings" else study.measured:
         if spot.page == "savings":
             n = len(kinds.pairs_of(study, label))
-            how = f"{ratio_interval(study, label, study.against(label) or '')}, of which 1 - 1 / ratio"
-            how = how if "time" in spot.figure else "none"
+            method = f"{ratio_interval(study, label, study.against(label) or '')}, of which 1 - 1 / ratio"
+            method = method if "time" in spot.figure else "none"
         else:
             name = quantity_of(spot._replace(figure=spot.figure.removesuffix("_map")))
             value, n = QUANTITIES[name](study, label), len(study.completed(label))
-            how = how_made(study, label, value) if value else ""
+            method = how_made(study, label, value) if value else ""
             if name == "final loss":
                 several = f"95 % t interval of the mean over {n} seeds, which assumes that they are normal"
-                how = "no interval: one seed" if n == 1 else several
-        made[f"n = {n}: {how}"] = made.get(f"n = {n}: {how}", 0) + 1
+                method = "no interval: one seed" if n == 1 else several
+        counts[f"n = {n}: {method}"] = counts.get(f"n = {n}: {method}", 0) + 1
     table = "in the table: " if "in the table" in match[0] else ""
-    return f"Interval: {table}" + "; ".join(f"{text} ({many} cells)" for text, many in made.items())
+    return f"Interval: {table}" + "; ".join(f"{text} ({count} cells)" for text, count in counts.items())

@@ -23,13 +23,13 @@ from tests.oracle.truth import (
 def flags(study: Study, run: Run) -> Iterator[tuple[str, str]]:
     """What the import says of a log: a note or an error, and its text."""
     seconds = [record["step_seconds"] for _, record in run.steps]
-    mean, rest = fmean(seconds), fmean(seconds[1:])  # as a reader would average them
+    mean, mean_without = fmean(seconds), fmean(seconds[1:])  # as a reader would average them
     yield (
         "note",
         (
             f"{run.label}: the first record ({run.folder}.csv:2, step 1) took {seconds[0]} s a step, the median is "
             f"{plain_median(seconds)} s: it includes the warm-up, and so does every mean over all records: step_seconds {mean} "
-            f"over all, {rest} without ({100 * (mean / rest - 1):+}%)."
+            f"over all, {mean_without} without ({100 * (mean / mean_without - 1):+}%)."
         ),
     )
     others = [
@@ -39,11 +39,11 @@ def flags(study: Study, run: Run) -> Iterator[tuple[str, str]]:
     ]
     if not others:
         return
-    apart = [
-        record["loss"] - arithmetic_median([other.steps[at][1]["loss"] for other in others])
-        for at, (_, record) in enumerate(run.steps)
+    differences = [
+        record["loss"] - arithmetic_median([other.steps[index][1]["loss"] for other in others])
+        for index, (_, record) in enumerate(run.steps)
     ]
-    last = apart[-len(apart) // 5 :]
+    last = differences[-len(differences) // 5 :]
     if run.label not in study.wrong:
         yield (
             "note",
@@ -53,19 +53,21 @@ def flags(study: Study, run: Run) -> Iterator[tuple[str, str]]:
             ),
         )
         return
-    own, *means = (fmean(record["loss"] for _, record in one.steps[-len(last) :]) for one in (run, *others))
-    t = (own - fmean(means)) / (deviation(means) * sqrt(1 + 1 / len(means)))
+    run_mean, *means = (
+        fmean(record["loss"] for _, record in log.steps[-len(last) :]) for log in (run, *others)
+    )
+    t = (run_mean - fmean(means)) / (deviation(means) * sqrt(1 + 1 / len(means)))
     p = 2 * t_tail(abs(t), len(means) - 1) * len(study.done)
-    tenth = len(apart) // 10
+    tenth = len(differences) // 10
     parts = [
-        f"{fmean(apart[at : at + tenth]):+} over steps {at + 1}-{at + tenth}"
-        for at in range(0, len(apart), tenth)
+        f"{fmean(differences[index : index + tenth]):+} over steps {index + 1}-{index + tenth}"
+        for index in range(0, len(differences), tenth)
     ]
     yield (
         "error",
         (
             f"{run.label}: its loss against the median of {len(others)} others differs by {fmean(last):+} nats, as no other's does. "
-            f"Its mean over these steps is {own - fmean(means):+} nats from that of the {len(others)} others, whose standard "
+            f"Its mean over these steps is {run_mean - fmean(means):+} nats from that of the {len(others)} others, whose standard "
             f"deviation is {deviation(means)}: p = {p} (t, {len(means) - 1} degrees of freedom, corrected for {len(study.done)} "
             f"runs). Parts of the run that differ: {'; '.join(parts)}."
         ),

@@ -64,8 +64,8 @@ def rule(spot: Spot, match: re.Match[str]) -> Iterator[str]:
 def planned_between(spot: Spot, match: re.Match[str]) -> str:
     if spot.study.imported:
         return f"The runs were imported between {moment('2026-03-01')} and {moment('2026-03-01')}."
-    made = sorted(run.plan["created_at"] for run in spot.study.runs)
-    return f"The runs were planned between {moment(made[0])} and {moment(made[-1])}."
+    times = sorted(run.plan["created_at"] for run in spot.study.runs)
+    return f"The runs were planned between {moment(times[0])} and {moment(times[-1])}."
 
 
 @column(r"runs|steps|kernels|probes", "What it is")

@@ -27,11 +27,12 @@ from tests.oracle.truth import (
 def sentence(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     study = spot.study
     sentences = {
-        place: [one for kind in of.values() for one in kind(study)] for place, of in kinds.SENTENCES.items()
+        place: [statement for kind in place_kinds.values() for statement in kind(study)]
+        for place, place_kinds in kinds.SENTENCES.items()
     }
     yield " ".join(sentences["answer"])
-    for ones in sentences.values():
-        yield from ones
+    for statements in sentences.values():
+        yield from statements
     if spot.page == "methods":
         yield f"{sentences['ran'][0]} The order of the runs: {order_of(study)}. Tables and figures list groups in the study's order, whatever their values."
     if unreadable := sum(not attempt.manifest for run in study.runs for attempt in run.attempts):
@@ -56,22 +57,22 @@ def folded(spot: Spot, match: re.Match[str]) -> str:
 @text(r".+", "p.byline")
 def byline(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     runs = spot.study.runs
-    many = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     if run := spot.run:
         name = (spot.study.imported and match[0].split()[1]) or run.id
         others = [start_of(other) for other in spot.study.groups[run.label] if other is not run]
-        yield f"Run {name} of {many}" + (f"; other runs of its group: {', '.join(others)}" if others else "")
+        yield f"Run {name} of {count}" + (f"; other runs of its group: {', '.join(others)}" if others else "")
     groups = f"{len(spot.study.groups)} group{'s' if len(spot.study.groups) > 1 else ''}"
-    where = "" if spot.study.imported else " · scale full · profile local"
-    yield f"Study {spot.study.name} · {many} in {groups}{where}"
+    scale = "" if spot.study.imported else " · scale full · profile local"
+    yield f"Study {spot.study.name} · {count} in {groups}{scale}"
 
 
 @text(r"All \d+ runs?, in the study's order.*|The only run, in the study's order.*", "caption")
 def runs_caption(spot: Spot, match: re.Match[str]) -> str:
-    many = len(spot.study.runs)
+    count = len(spot.study.runs)
     if match[0].startswith("The only"):
-        return match[0] if many == 1 else f"All {many} runs"
-    return cites(match[0], many)
+        return match[0] if count == 1 else f"All {count} runs"
+    return cites(match[0], count)
 
 
 RUNS = r"(?:All \d+ runs?|The only run), in the study's order.*"

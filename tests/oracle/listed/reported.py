@@ -15,44 +15,45 @@ from tests.oracle.truth import Run, Study, Value, arithmetic_median, median
 QUOTED = r"Numbers that the study quotes, .*"
 
 
-def _value(of: Callable[[Study, str], Value | None]) -> Callable[[Study, Quoted], float | None]:
-    return lambda study, one: value.middle if (value := of(study, one.label)) else None
+def _value(quantity: Callable[[Study, str], Value | None]) -> Callable[[Study, Quoted], float | None]:
+    return lambda study, number: value.middle if (value := quantity(study, number.label)) else None
 
 
-def _over(of: Callable[[Run], float]) -> Callable[[Study, Quoted], float | None]:
-    return lambda study, one: median(map(of, study.completed(one.label)))
+def _over(quantity: Callable[[Run], float]) -> Callable[[Study, Quoted], float | None]:
+    return lambda study, number: median(map(quantity, study.completed(number.label)))
 
 
 def _training_share(run: Run) -> float:
     records = [record for _, record in run.steps]
     return (
         100.0
-        * sum(int(one["training_tokens"]) for one in records)
-        / sum(int(one["tokens"]) for one in records)
+        * sum(int(entry["training_tokens"]) for entry in records)
+        / sum(int(entry["tokens"]) for entry in records)
     )
 
 
 def _call(direction: str) -> Callable[[Study, Quoted], float | None]:
-    return lambda study, one: (
-        1e3 * arithmetic_median(calls.seconds(study, calls.case_of(one.run), str(one.backend), direction))
+    return lambda study, number: (
+        1e3
+        * arithmetic_median(calls.seconds(study, calls.case_of(number.run), str(number.backend), direction))
     )
 
 
 def _call_rate(direction: str) -> Callable[[Study, Quoted], float | None]:
-    def rate(study: Study, one: Quoted) -> float | None:
-        milliseconds = _call(direction)(study, one)
-        return calls.case_of(one.run).flop(direction) / milliseconds / 1e9 if milliseconds else None
+    def rate(study: Study, number: Quoted) -> float | None:
+        milliseconds = _call(direction)(study, number)
+        return calls.case_of(number.run).flop(direction) / milliseconds / 1e9 if milliseconds else None
 
     return rate
 
 
-def _call_memory(study: Study, one: Quoted) -> float | None:
-    rows = [row for row in one.run.kernels if (row["attention"], row["mode"]) == (one.backend, "eager")]
+def _call_memory(study: Study, number: Quoted) -> float | None:
+    rows = [row for row in number.run.kernels if (row["attention"], row["mode"]) == (number.backend, "eager")]
     return float(max(row["memory_bytes"] for row in rows)) / 1e6
 
 
-def _memory(study: Study, one: Quoted) -> float | None:
-    peak = kinds.peak_of(study, one.label)
+def _memory(study: Study, number: Quoted) -> float | None:
+    peak = kinds.peak_of(study, number.label)
     return peak.middle * 2**30 / 1e9 if peak else None
 
 
@@ -83,26 +84,30 @@ def quoted_caption(spot: Spot, match: re.Match[str]) -> str:
 @column(QUOTED, ".+")
 def quoted_cells(cell: Cell) -> str:
     study = cell.spot.study
-    for one in quoted(study):
-        title, ours_of = OURS[one.name]
-        group = f"{one.backend}, {one.label}" if one.backend else one.label
+    for number in quoted(study):
+        title, ours_of = OURS[number.name]
+        group = f"{number.backend}, {number.label}" if number.backend else number.label
         if (group, title) == (cell.first, cell.row["Quantity"]):
             break
     else:
         return "of no group"
-    ours, gpus, read = ours_of(study, one), one.entry.get("gpus", 1), one.entry["read_from"]
-    theirs = one.value * UNITS.get(one.name, 1) / {"GB": 1e9, "MB": 1e6}.get(title.rpartition(", ")[2], 1)
+    ours, gpus, origin = ours_of(study, number), number.entry.get("gpus", 1), number.entry["read_from"]
+    theirs = (
+        number.value * UNITS.get(number.name, 1) / {"GB": 1e9, "MB": 1e6}.get(title.rpartition(", ")[2], 1)
+    )
     ratio = NONE
-    if ours is not None and one.has_ratio:
-        is_share = one.name == "mfu" or one.name.endswith("_percentage")
+    if ours is not None and number.has_ratio:
+        is_share = number.name == "mfu" or number.name.endswith("_percentage")
         in_points = is_share and "point" in cell.row[cell.head]
-        ratio = f"{ours - one.value:+} points" if in_points else f"{ours / theirs}"
-        ratio = f"{ours - one.value:+}" if one.name == "final_loss" else ratio
+        ratio = f"{ours - number.value:+} points" if in_points else f"{ours / theirs}"
+        ratio = f"{ours - number.value:+}" if number.name == "final_loss" else ratio
     texts = {
         "Theirs": f"{theirs}",
         "Ours": NONE if ours is None else f"{ours}",
-        "Their hardware": f"{gpus} x {one.entry['hardware']}" if gpus > 1 else f"{one.entry['hardware']}",
-        "Source": f"{one.entry['source']} read from {'the' if read == 'text' else 'a'} {read}",
+        "Their hardware": f"{gpus} x {number.entry['hardware']}"
+        if gpus > 1
+        else f"{number.entry['hardware']}",
+        "Source": f"{number.entry['source']} read from {'the' if origin == 'text' else 'a'} {origin}",
     }
     return texts.get(cell.head, ratio if cell.head.startswith("Ours ") else cell.row[cell.head])
 
@@ -115,18 +120,20 @@ def flag_of_numbers(spot: Spot, match: re.Match[str]) -> Iterator[str]:
 @text(r"Without a ratio for .*", "p.note")
 def without_ratio(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
-    for one in quoted(spot.study):
-        changed = one.run.plan.get("overridden", {})
+    for number in quoted(spot.study):
+        changed = number.run.plan.get("overridden", {})
         if OTHER_WORK in changed:
-            why = f"the runs here are other work than the numbers are about, by {OTHER_WORK}"
-        elif not one.has_ratio:
-            whole = {
-                other.name for other in quoted(spot.study) if other.run is one.run and not other.has_ratio
+            reason = f"the runs here are other work than the numbers are about, by {OTHER_WORK}"
+        elif not number.has_ratio:
+            incomparable = {
+                other.name for other in quoted(spot.study) if other.run is number.run and not other.has_ratio
             }
-            names = [title.partition(",")[0].lower() for name, (title, _) in OURS.items() if name in whole]
-            why = f"{', '.join(names)}: the runs here differ from the study by {SHORTER}"
+            names = [
+                title.partition(",")[0].lower() for name, (title, _) in OURS.items() if name in incomparable
+            ]
+            reason = f"{', '.join(names)}: the runs here differ from the study by {SHORTER}"
         else:
             continue
-        reasons.setdefault(why, []).append(one.label)
-    for why, labels in reasons.items():
-        yield f"Without a ratio for {kinds.listed(list(dict.fromkeys(labels)))}: {why}."
+        reasons.setdefault(reason, []).append(number.label)
+    for reason, labels in reasons.items():
+        yield f"Without a ratio for {kinds.listed(list(dict.fromkeys(labels)))}: {reason}."

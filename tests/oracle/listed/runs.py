@@ -47,14 +47,14 @@ def same_settings(spot: Spot, match: re.Match[str]) -> str:
 @text(r"Checkpoints: attempt \d+ resumed from the one of step \d+\..*")
 def resumed(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
-    attempt = next(one for one in spot.run.attempts if one.manifest.get("resumed_step"))
+    attempt = next(candidate for candidate in spot.run.attempts if candidate.manifest.get("resumed_step"))
     return cites(match[0], attempt.number, attempt.manifest["resumed_step"])
 
 
 @text(r"Attempt \d+ was restarted with a different layout .*")
 def other_layout(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
-    attempt = next(one for one in spot.run.attempts if one.manifest.get("parallel"))
+    attempt = next(candidate for candidate in spot.run.attempts if candidate.manifest.get("parallel"))
     return cites(
         match[0],
         attempt.number,
@@ -82,13 +82,13 @@ def steps_fact(spot: Spot, match: re.Match[str]) -> str:
     run, head = spot.run, match[0].partition(":")[0]
     step = last_step(run)
     if "call" in run.config:
-        narrow = "forward alone: the figures have its errors beside those of bfloat16"
-        ways = (
-            narrow
+        forward_only = "forward alone: the figures have its errors beside those of bfloat16"
+        directions = (
+            forward_only
             if run.config["call"].get("dtype") == calls.FP8
             else "forward and backward: see the figures"
         )
-        return f"{head}: {step} of {run.config['call']['steps']}, in each of which every backend was called once, {ways}"
+        return f"{head}: {step} of {run.config['call']['steps']}, in each of which every backend was called once, {directions}"
     if spot.study.imported and "steps" not in run.config["train"]:
         return f"{head}: {step} of an unknown number"
     planned = run.config.get("inference", run.config.get("train"))["steps"]
@@ -106,11 +106,11 @@ def measured(spot: Spot, match: re.Match[str]) -> str:
     if not run.counted:
         return f"Measured: no rate from 0 step records after a warm-up of {run.warmup} steps"
     rates = [record["tokens"] / record["steps"] / record["step_seconds"] for record in run.counted]
-    before = f"{1e3 * run.seconds} ms a prefill, " if "inference" in run.config else ""
+    prefill = f"{1e3 * run.seconds} ms a prefill, " if "inference" in run.config else ""
     mfu = run.mfu(run.seconds)
     tflops = run.flop * run.tokens / run.seconds / run.gpus / 1e12
     return (
-        f"Measured: {before}{run.tokens / run.seconds} tokens/s (quartiles {np.quantile(rates, 0.25)} and {np.quantile(rates, 0.75)}) "
+        f"Measured: {prefill}{run.tokens / run.seconds} tokens/s (quartiles {np.quantile(rates, 0.25)} and {np.quantile(rates, 0.75)}) "
         f"from {len(run.counted)} step records after a warm-up of {run.warmup} steps; "
         f"{f'MFU {mfu} %' if mfu else 'MFU unknown, because the peak is'}; {tflops} model TFLOP/s"
     )
@@ -127,22 +127,22 @@ def cost(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
     run = spot.run
     peak = f"{run.peak_gib}" if run.peak_gib and "call" not in run.config else NONE
-    whose = " in the process that needed most" if run.measured.manifest.get("gpus", 0) > 1 else ""
+    scope = " in the process that needed most" if run.measured.manifest.get("gpus", 0) > 1 else ""
     hours = (
         sum(attempt.result["wall_seconds"] * attempt.manifest.get("gpus", 0) for attempt in run.attempts)
         / 3600
     )
-    return f"Cost: peak memory {peak} GiB{whose}; wall time {took(run.wall)}; {hours if run.measured.manifest else NONE} GPU-hours"
+    return f"Cost: peak memory {peak} GiB{scope}; wall time {took(run.wall)}; {hours if run.measured.manifest else NONE} GPU-hours"
 
 
 @text(r"(?:Planned|Imported): .* UTC.*", "dl.facts")
 def planned(spot: Spot, match: re.Match[str]) -> str:
-    made = (
+    times = (
         ["2026-03-01"] if spot.study.imported else sorted(run.plan["created_at"] for run in spot.study.runs)
     )
     if not spot.run:
-        how = "Imported" if spot.study.imported else "Planned"
-        return f"{how}: {moment(made[0])} to {moment(made[-1])}"
+        verb = "Imported" if spot.study.imported else "Planned"
+        return f"{verb}: {moment(times[0])} to {moment(times[-1])}"
     plan = spot.run.plan
     command = " ".join(plan["provenance"]["command"])
     return f"Planned: {moment(plan['created_at'])} by {command}, from {plan['why'][0]}"
@@ -151,22 +151,22 @@ def planned(spot: Spot, match: re.Match[str]) -> str:
 @text(r"Code: .*", "dl.facts")
 def code(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
-    made = spot.run.plan["provenance"]
-    return f"Code: assay {made['version']}, commit {made['git_sha']}"
+    provenance = spot.run.plan["provenance"]
+    return f"Code: assay {provenance['version']}, commit {provenance['git_sha']}"
 
 
 @text(r"Floor: .*", "dl.facts")
 def floor_fact(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
-    run, what = spot.run, "prefill" if "inference" in spot.run.config else "step"
+    run, unit = spot.run, "prefill" if "inference" in spot.run.config else "step"
     products = next(
         row for row in run.measured.manifest["floor"] if (row["phase"], row["part"]) == ("step", "products")
     )
-    least = run.floor("step")
-    time = f"{1e3 * least} ms" if what == "prefill" else f"{least} s"
+    minimum = run.floor("step")
+    time = f"{1e3 * minimum} ms" if unit == "prefill" else f"{minimum} s"
     return (
-        f"Floor: a {what} takes {time} at the rates measured on this device, its matrix products at "
-        f"{products['flop'] / products['seconds'] / 1e12} TFLOP/s: {100 * least / run.seconds} % of the median {what}"
+        f"Floor: a {unit} takes {time} at the rates measured on this device, its matrix products at "
+        f"{products['flop'] / products['seconds'] / 1e12} TFLOP/s: {100 * minimum / run.seconds} % of the median {unit}"
     )
 
 
@@ -174,14 +174,14 @@ def floor_fact(spot: Spot, match: re.Match[str]) -> str:
 def decoding_fact(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
     run = spot.run
-    middle, least, batch = (
+    middle, minimum, batch = (
         plain_median(run.decoded),
         run.floor("decode"),
         run.config["inference"]["batch_size"],
     )
     return (
         f"Decoded: {len(run.decoded)} positions, {1e3 * middle} ms each (median), {batch / middle} tokens/s; its floor is "
-        f"{1e3 * least} ms, {100 * least / middle} % of that"
+        f"{1e3 * minimum} ms, {100 * minimum / middle} % of that"
     )
 
 
@@ -224,7 +224,9 @@ def audited(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
     lines = (spot.run.folder / "attempt-1" / "audits.jsonl").read_text().splitlines()
     audits = [json.loads(line) for line in lines]
-    worst = max(one["measured"] / one["tolerance"] for audit in audits for one in audit["tensors"].values())
+    worst = max(
+        tensor["measured"] / tensor["tolerance"] for audit in audits for tensor in audit["tensors"].values()
+    )
     return cites(match[0], sum(audit["passed"] for audit in audits), len(audits), worst)
 
 
@@ -239,9 +241,9 @@ def printed(spot: Spot, match: re.Match[str]) -> str:
 def slowest(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
     counted = spot.run.counted
-    rank, often = Counter(record["slowest_rank"] for record in counted).most_common(1)[0]
-    more = 100 * (plain_median(r["slowest_rank_seconds"] / r["other_ranks_seconds"] for r in counted) - 1)
-    return f"{match[0].partition(':')[0]}: after the warm-up, rank {rank} on nid001 was slowest in {often} of {len(counted)} intervals, by {more} % of the median of the others"
+    rank, occurrences = Counter(record["slowest_rank"] for record in counted).most_common(1)[0]
+    excess = 100 * (plain_median(r["slowest_rank_seconds"] / r["other_ranks_seconds"] for r in counted) - 1)
+    return f"{match[0].partition(':')[0]}: after the warm-up, rank {rank} on nid001 was slowest in {occurrences} of {len(counted)} intervals, by {excess} % of the median of the others"
 
 
 @text(r"Certificate: .*", "dl.facts")
@@ -256,7 +258,7 @@ def certificate_fact(spot: Spot, match: re.Match[str]) -> str:
 @column(r"Each start of the run\..*", ".+")
 def attempt_cells(cell: Cell) -> str:
     assert cell.spot.run
-    attempt = next(one for one in cell.spot.run.attempts if f"{one.number}" == cell.first)
+    attempt = next(candidate for candidate in cell.spot.run.attempts if f"{candidate.number}" == cell.first)
     value = {
         "Attempt": attempt.number,
         "Outcome": attempt.result["outcome"],
@@ -272,8 +274,10 @@ def attempt_cells(cell: Cell) -> str:
 @column(r"GPU clocks and power, .*", r"Attempt \d+")
 def machine_cells(cell: Cell) -> str:
     assert cell.spot.run
-    attempt = next(one for one in cell.spot.run.attempts if f"Attempt {one.number}" == cell.head)
-    before, after = (of.get("clocks", {}) for of in (attempt.manifest, attempt.result))
+    attempt = next(
+        candidate for candidate in cell.spot.run.attempts if f"Attempt {candidate.number}" == cell.head
+    )
+    before, after = (record.get("clocks", {}) for record in (attempt.manifest, attempt.result))
     value = {
         "Power limit, W": before.get("power_limit_watts"),
         "Clock, MHz": before.get("sm_mhz"),

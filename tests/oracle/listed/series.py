@@ -39,12 +39,12 @@ def series_caption(spot: Spot, match: re.Match[str]) -> str:
     if spot.figure not in FIGURES:
         return "a caption of another figure"
     several = series.series(spot.study, spot.figure)
-    fixed = [one for one in several if one == match["fixed"].replace(",", "").replace("  ", " ")] or [
-        one for one in several if one.replace(",", "") == match["fixed"].replace(",", "")
-    ]
+    fixed = [
+        candidate for candidate in several if candidate == match["fixed"].replace(",", "").replace("  ", " ")
+    ] or [candidate for candidate in several if candidate.replace(",", "") == match["fixed"].replace(",", "")]
     if not fixed:
         return f"one of {list(several)}"
-    more = f" The table has {len(several) - 1} more series." if len(several) > 1 else ""
+    remark = f" The table has {len(several) - 1} more series." if len(several) > 1 else ""
     before = match["before"]
     if spot.figure == "kernel_tile":
         before = _gone_in_tiles(before, of_line(spot, fixed[0]))
@@ -55,7 +55,7 @@ def series_caption(spot: Spot, match: re.Match[str]) -> str:
     )
     if not before.startswith(by_flop):
         return by_flop
-    return f"{before}{match['called']}: {fixed[0]}.{more}"
+    return f"{before}{match['called']}: {fixed[0]}.{remark}"
 
 
 def _gone_in_tiles(before: str, values: dict[tuple[str, Case], Value | None]) -> str:
@@ -71,10 +71,10 @@ def _gone_in_tiles(before: str, values: dict[tuple[str, Case], Value | None]) ->
 @text(r"Line plot over (?P<axis>[^:]+): (?P<what>.+?) from .* to .*", "figcaption")
 def series_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     for fixed in series.series(spot.study, spot.figure) if spot.figure in FIGURES else ():
-        figure, every = FIGURES[spot.figure], of_line(spot, fixed)
-        values = {key: value.middle for key, value in every.items() if value}
-        gone = len(every) - len(values)
-        lacking = f" {gone} cell{' has' if gone == 1 else 's have'} no value." if gone else ""
+        figure, estimates = FIGURES[spot.figure], of_line(spot, fixed)
+        values = {key: value.middle for key, value in estimates.items() if value}
+        missing = len(estimates) - len(values)
+        remark = f" {missing} cell{' has' if missing == 1 else 's have'} no value." if missing else ""
         if not values:
             continue
         ends = [
@@ -87,7 +87,7 @@ def series_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         ]
         for low in ends[0]:
             yield from (
-                f"Line plot over {figure.axis.title}: {title(figure)} from {low} to {high}.{lacking}{described(spot)}"
+                f"Line plot over {figure.axis.title}: {title(figure)} from {low} to {high}.{remark}{described(spot)}"
                 for high in ends[1]
             )
 
@@ -95,15 +95,15 @@ def series_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
 @text(r"Dot plot by tile and backend: time, ms from .* to .*", "figcaption")
 def tiles_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     for fixed in series.series(spot.study, "kernel_tile"):
-        every = of_line(spot, fixed)
-        values = {key: value.middle for key, value in every.items() if value}
-        gone = len(every) - len(values)
-        lacking = f" {gone} cell{' has' if gone == 1 else 's have'} no value." if gone else ""
+        estimates = of_line(spot, fixed)
+        values = {key: value.middle for key, value in estimates.items() if value}
+        missing = len(estimates) - len(values)
+        remark = f" {missing} cell{' has' if missing == 1 else 's have'} no value." if missing else ""
         ends = [
             f"{values[end]} ({series.in_words(end[1])}, {end[0]})"
             for end in (min(values, key=lambda key: values[key]), max(values, key=lambda key: values[key]))
         ]
-        yield f"Dot plot by tile and backend: time, ms from {ends[0]} to {ends[1]}.{lacking}"
+        yield f"Dot plot by tile and backend: time, ms from {ends[0]} to {ends[1]}.{remark}"
 
 
 @column("Time by tile: values", ".+")
@@ -142,10 +142,10 @@ def series_cells(cell: Cell) -> str:
     name = figure_of(cell)
     figure, spot = FIGURES[name], cell.spot._replace(figure=name)
     backend, _, fixed = cell.row["Group"].partition("; ")
-    at = list(cell.row.values())[1].replace(",", "")
+    position = list(cell.row.values())[1].replace(",", "")
     for shared, cases in series.series(spot.study, name).items():
         if shared.replace(",", "") == fixed.replace(",", ""):
-            (case,) = (case for case in cases if f"{figure.axis.at(case)}" == at)
+            (case,) = (case for case in cases if f"{figure.axis.at(case)}" == position)
             break
     else:
         return f"no such series: {list(series.series(spot.study, name))}"
@@ -183,9 +183,9 @@ def map_description(spot: Spot, match: re.Match[str]) -> str:
         f"{rates[key].middle} ({key[0]}, sequence length {key[1].length}, batch {key[1].batch})"
         for key in (low, high)
     ]
-    gone = len(series.rows(spot)) - len(rates)
-    lacking = f" {gone} cell{' has' if gone == 1 else 's have'} no value." if gone else ""
-    return f"Heat map by {match['over']}: kernel TFLOP/s from {ends[0]} to {ends[1]}.{lacking}"
+    missing = len(series.rows(spot)) - len(rates)
+    remark = f" {missing} cell{' has' if missing == 1 else 's have'} no value." if missing else ""
+    return f"Heat map by {match['over']}: kernel TFLOP/s from {ends[0]} to {ends[1]}.{remark}"
 
 
 def map_rates(study: Study) -> dict[tuple[str, Case], Value]:
@@ -205,13 +205,13 @@ def map_rates(study: Study) -> dict[tuple[str, Case], Value]:
 def map_caption(spot: Spot, match: re.Match[str]) -> str:
     case = series.mapped(spot.study)[0]
     fixed = f"heads {case.heads}, head dim {case.dim}, {case.mask}, {case.dtype}, {series.DEVICE}"
-    lost = len(series.rows(spot)) > len(map_rates(spot.study))
+    has_gaps = len(series.rows(spot)) > len(map_rates(spot.study))
     return (
         "Of a forward and its backward together, 3.5 times 4 B H S^2 D FLOP, half with a causal mask. Not comparable with MFU. "
         "Numbers: the median of a shape's calls; darker is more, on one scale for all heat maps."
         + (
             " A cell with a dashed edge has no value, and says how its runs ended. OOM: out of memory."
-            if lost
+            if has_gaps
             else ""
         )
         + f" Replayed from CUDA graphs: {fixed}. Left out: backends without a time at any of these shapes."
@@ -221,8 +221,8 @@ def map_caption(spot: Spot, match: re.Match[str]) -> str:
 @column(r"Kernel TFLOP/s by sequence length and batch: values", ".+")
 def map_cells(cell: Cell) -> str:
     heads, study = list(cell.row), cell.spot.study
-    at = [int(cell.row[head].replace(",", "")) for head in ("Batch", "Sequence length")]
-    (case,) = (case for case in series.mapped(study) if [case.batch, case.length] == at)
+    batch_and_length = [int(cell.row[head].replace(",", "")) for head in ("Batch", "Sequence length")]
+    (case,) = (case for case in series.mapped(study) if [case.batch, case.length] == batch_and_length)
     value = map_rates(study).get((cell.first, case))
     if cell.head in heads[:3]:
         return cell.row[cell.head]
@@ -236,7 +236,7 @@ def map_cells(cell: Cell) -> str:
 
 def label(study: Study, name: str, case: Case) -> str:
     """Of a gain: the backend, and the shape where there are several."""
-    if len({own for _, own, _ in series.gains(study)}) == 1:
+    if len({fp8_case for _, fp8_case, _ in series.gains(study)}) == 1:
         return name
     return f"{name}, B{case.batch} T{case.length} H{case.heads} D{case.dim} {case.mask}"
 
@@ -255,9 +255,9 @@ def of_gains(study: Study) -> dict[str, tuple[str, Case, Case]]:
 @column(r"Attention to numbers of 8 bits: values", ".+")
 def gain_cells(cell: Cell) -> str:
     study, key = cell.spot.study, of_gains(cell.spot.study)[cell.first]
-    value, (name, own, other) = gain(study, *key), key
-    narrow, wide = (calls.time(study, case, name, "forward") for case in (own, other))
-    rate = calls.rate(study, own, name, "forward")
+    value, (name, fp8_case, bfloat16_case) = gain(study, *key), key
+    narrow, wide = (calls.time(study, case, name, "forward") for case in (fp8_case, bfloat16_case))
+    rate = calls.rate(study, fp8_case, name, "forward")
     assert value.ends and narrow and wide and rate
     texts = {
         "backend": cell.first,
@@ -267,7 +267,7 @@ def gain_cells(cell: Cell) -> str:
         "bfloat16, ms": f"{wide.middle}",
         "kernel TFLOP/s of 8 bits": f"{rate.middle}",
     }
-    return texts[cell.head] if cell.head in texts else f"{errors(study, name, own)[cell.head]}"
+    return texts[cell.head] if cell.head in texts else f"{errors(study, name, fp8_case)[cell.head]}"
 
 
 @text(r"Interval: 95 % interval of the ratio of both medians; .*", "dl.facts")
@@ -275,9 +275,9 @@ def gain_cells(cell: Cell) -> str:
 @text(r".*\b8 bits.*")
 def words_of_8_bits(spot: Spot, match: re.Match[str]) -> str:
     """No number but the 8, the 4 and 3 of E4M3, and 95 %."""
-    others = set(NUMBER.findall(match[0])) - {"8", "95", "64", "16"}
+    other_numbers = set(NUMBER.findall(match[0])) - {"8", "95", "64", "16"}
     return (
         match[0]
-        if not others and calls.FP8 in {case.dtype for case in calls.cases(spot.study)}
+        if not other_numbers and calls.FP8 in {case.dtype for case in calls.cases(spot.study)}
         else "no 8 bits"
     )

@@ -24,19 +24,19 @@ def alike(study: Study, value: Callable[[Run], object]) -> str:
     for label, runs in study.groups.items():
         for run in runs:
             by_group.setdefault(label, [])
-            if (one := value(run)) is not None and f"{one}" not in by_group[label]:
-                by_group[label].append(f"{one}")
-    if any(len(ones) > 1 for ones in by_group.values()):
+            if (text := value(run)) is not None and f"{text}" not in by_group[label]:
+                by_group[label].append(f"{text}")
+    if any(len(texts) > 1 for texts in by_group.values()):
         counts = Counter(f"{value(run)}" for run in study.runs)
-        return "; ".join(f"{one} ({many} runs)" for one, many in counts.most_common())
-    return with_groups({label: ones[0] for label, ones in by_group.items() if ones})
+        return "; ".join(f"{text} ({count} runs)" for text, count in counts.most_common())
+    return with_groups({label: texts[0] for label, texts in by_group.items() if texts})
 
 
 def with_groups(values: dict[str, str]) -> str:
     """`4 (replicate=1); 8 (replicate=2)`."""
     groups: dict[str, list[str]] = {}
-    for label, one in values.items():
-        groups.setdefault(one, []).append(label)
+    for label, text in values.items():
+        groups.setdefault(text, []).append(label)
     if len(groups) == 1:
         return next(iter(groups))
 
@@ -47,7 +47,7 @@ def with_groups(values: dict[str, str]) -> str:
             else f"{', '.join(labels[:3])} and {len(labels) - 3} more groups"
         )
 
-    return "; ".join(f"{one} ({names(labels)})" for one, labels in groups.items())
+    return "; ".join(f"{text} ({names(labels)})" for text, labels in groups.items())
 
 
 Setting = Callable[[Study], str]
@@ -85,8 +85,8 @@ def parameters_of(study: Study) -> str:
 
 def flop_of(study: Study) -> str:
     """Per token."""
-    which = "forward only, of a prompt" if study.task == "inference" else "forward and backward"
-    return alike(study, lambda run: f"{run.flop / 1e9} GFLOP, {which}")
+    scope = "forward only, of a prompt" if study.task == "inference" else "forward and backward"
+    return alike(study, lambda run: f"{run.flop / 1e9} GFLOP, {scope}")
 
 
 def learning_rate_of(study: Study) -> str:
@@ -115,10 +115,10 @@ def repeats_of(study: Study) -> str:
     }
     unit = "of each group" if study.imported else "of each group and seed"
     if len(set(counts.values())) == 1:
-        many = next(iter(counts.values()))
-        return f"{many} run{'s' if many > 1 else ''} {unit}"
+        count = next(iter(counts.values()))
+        return f"{count} run{'s' if count > 1 else ''} {unit}"
     ordered = dict(sorted(counts.items(), key=lambda item: item[1]))
-    return f"runs {unit}: {with_groups({label: f'{many}' for label, many in ordered.items()})}"
+    return f"runs {unit}: {with_groups({label: f'{count}' for label, count in ordered.items()})}"
 
 
 def margins_of(study: Study) -> str:
@@ -138,8 +138,8 @@ def added_of(study: Study) -> str:
     blocks = {run.plan.get("block") for run in study.runs}
     waiting = {run.plan.get("block") for run in study.runs if run.outcome is None}
     if not added and waiting:
-        ended = f"blocks that have ended so far: {len(blocks - waiting)} of {len(blocks)}"
-        return f"none: the number of runs was fixed in advance; {ended}"
+        progress = f"blocks that have ended so far: {len(blocks - waiting)} of {len(blocks)}"
+        return f"none: the number of runs was fixed in advance; {progress}"
     runs = f"{added} run{'s' if added != 1 else ''}"
     return f"none, and the number of runs was not fixed in advance: {runs} added after the first result"
 
@@ -158,7 +158,9 @@ def beside_of(study: Study) -> str:
         for run in study.runs
         for attempt in run.attempts
     ]
-    return f"up to {max(sum(a <= at < b for a, b in ends) for at, _ in ends)} at a time on one machine"
+    return (
+        f"up to {max(sum(a <= moment < b for a, b in ends) for moment, _ in ends)} at a time on one machine"
+    )
 
 
 def peak_of_setup(study: Study) -> str:
@@ -173,9 +175,9 @@ def shapes_of(study: Study) -> str:
     shapes = {run.config["call"]["shape"] for run in study.runs}
     sizes = [span(sorted(sizes)) for sizes in zip(*(run.sizes for run in study.runs), strict=True)]
     batch, length, heads, dim = sizes
-    many = f"{len(shapes)} shape{'s' * (len(shapes) > 1)}"
+    count = f"{len(shapes)} shape{'s' * (len(shapes) > 1)}"
     return (
-        f"{many}: batch {batch}, sequence length {length}, heads {heads}, key heads {heads}, head dim {dim}"
+        f"{count}: batch {batch}, sequence length {length}, heads {heads}, key heads {heads}, head dim {dim}"
     )
 
 
@@ -191,11 +193,11 @@ def varied_of(study: Study) -> str:
 
 
 def _call(name: str, default: object, words: dict[object, str] | None = None) -> Setting:
-    def of(run: Run) -> object:
+    def value_text(run: Run) -> object:
         value = run.config["call"].get(name, default)
         return words[value] if words else f"{value:g}" if isinstance(value, float) else value
 
-    return lambda study: alike(study, of)
+    return lambda study: alike(study, value_text)
 
 
 def decoded_of(study: Study) -> str:
@@ -263,8 +265,8 @@ def length_of(run: Run) -> int | str:
     """Tokens of a sample; the most of those that a search may try."""
     if "frontier" in run.config:
         return f"up to {run.config['frontier']['sequence_length']}"
-    asked = run.config.get("inference")
-    return int(asked["prompt_length"] if asked else run.config["train"]["sequence_length"])
+    settings = run.config.get("inference")
+    return int(settings["prompt_length"] if settings else run.config["train"]["sequence_length"])
 
 
 def memory_of(study: Study) -> str:
@@ -353,12 +355,15 @@ def backend_cells(cell: Cell) -> str:
     ]
     done = sum(run.done for run in runs)
     verdicts = Counter(verdict_of(study, run, label) for run in runs if run.attempts)
-    bare = verdicts.pop("none", 0)
+    uncertified = verdicts.pop("none", 0)
     return {
         "Package": "torch 2.13.0",
         "Runs": f"{done} of {len(runs)}" if done < len(runs) else f"{done}",
         "Verdict": "; ".join(
-            [*verdicts, *([f"{bare} run{'s' if bare > 1 else ''} without"] if bare else [])]
+            [
+                *verdicts,
+                *([f"{uncertified} run{'s' if uncertified > 1 else ''} without"] if uncertified else []),
+            ]
         ),
         "What it is": re.sub(r"(?<!FlashAttention)-\d", "", cell.row["What it is"]),  # names alone
     }[cell.head]

@@ -40,7 +40,7 @@ def size_of_table(spot: Spot, match: re.Match[str]) -> str:
     if spot.page == "savings":
         return cites(match[0], len(saving(study)))
     if spot.page == "frontier":
-        probes = sum(len(one.probes) for one in frontiers(study).values())
+        probes = sum(len(frontier.probes) for frontier in frontiers(study).values())
         return cites(match[0], probes if spot.figure.endswith("_memory") else len(study.groups))
     rows = {
         "certificates": [
@@ -119,8 +119,8 @@ def interval_of_group(cell: Cell) -> str:
 def time_of_group(cell: Cell) -> str:
     part, _, unit = cell.head.rpartition(", ")
     parts, factor = times(cell.spot.study)[cell.first], {"seconds": 1, "minutes": 60}[unit]
-    took_ = sum(value or 0.0 for value in parts.values()) if part == "whole" else parts[part]
-    return NONE if took_ is None else f"{took_ / factor}"
+    seconds = sum(value or 0.0 for value in parts.values()) if part == "whole" else parts[part]
+    return NONE if seconds is None else f"{seconds / factor}"
 
 
 @column("Where the time of a step goes: values", ".+, ms", "floor, % of the timed step")
@@ -173,8 +173,8 @@ def decoded_at_position(cell: Cell) -> str:
 
 @column("Comparison: values", "rate over the baseline's", "95 % interval", "verdict")
 def ratio_cells(cell: Cell) -> str:
-    where = ("rate over the baseline's", "95 % interval", "verdict").index(cell.head)
-    return ratio_row(cell.spot.study, cell.first)[where]
+    position = ("rate over the baseline's", "95 % interval", "verdict").index(cell.head)
+    return ratio_row(cell.spot.study, cell.first)[position]
 
 
 @column(".*", "[Gg]roup|[Bb]ackend|Against|baseline|scaling")
@@ -214,6 +214,6 @@ def scaling_cells(cell: Cell) -> str:
 
 @column("Efficiency at one shape: values", "(?:Forward|Backward), .*")
 def efficiency_cells(cell: Cell) -> str:
-    way = cell.head.partition(",")[0].lower()
+    direction = cell.head.partition(",")[0].lower()
     share = "%" in cell.head
-    return f"{(product_share if share else call_rate)(cell.spot.study, cell.first, way)}"
+    return f"{(product_share if share else call_rate)(cell.spot.study, cell.first, direction)}"
