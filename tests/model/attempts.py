@@ -65,15 +65,17 @@ def files(attempt):
     return sorted(path.name for path in attempt.folder.rglob("*") if path.is_file())
 
 
-def assert_same(records, last, reference):
+def assert_same(records, outcome, reference):
     """The records tile the reference's steps, and hold the same numbers; the weights are the same."""
     steps = {record.step: record for record in reference.records}
-    assert [record.step - record.steps for record in records] == [0, *(r.step for r in records[:-1])]
+    assert [record.step - record.steps for record in records] == [0, *(entry.step for entry in records[:-1])]
     assert records[-1].step == reference.records[-1].step
     for record in records:
         expected = steps[record.step]
         assert (record.loss, record.grad_norm) == (expected.loss, expected.grad_norm)
         assert record.learning_rate == expected.learning_rate
     for name in ("tokens", "training_tokens"):
-        assert sum(getattr(r, name) for r in records) == sum(getattr(r, name) for r in reference.records)
-    assert all(torch.equal(last.weights[name], weight) for name, weight in reference.weights.items())
+        assert sum(getattr(entry, name) for entry in records) == sum(
+            getattr(entry, name) for entry in reference.records
+        )
+    assert all(torch.equal(outcome.weights[name], weight) for name, weight in reference.weights.items())

@@ -123,9 +123,13 @@ def time(study: Study, case: Case, name: str, direction: str, mode: str = "graph
 
 def statistics(ordered: list[float]) -> tuple[float, float]:
     """The innermost pair of order statistics that holds the median with 95 %: of eight the outermost."""
-    n = len(ordered)
-    k = max(k for k in range(1, n // 2 + 1) if 1 - 2 * sum(comb(n, i) for i in range(k)) / 2**n >= 0.95)
-    return ordered[k - 1], ordered[n - k]
+    count = len(ordered)
+    rank = max(
+        rank
+        for rank in range(1, count // 2 + 1)
+        if 1 - 2 * sum(comb(count, i) for i in range(rank)) / 2**count >= 0.95
+    )
+    return ordered[rank - 1], ordered[count - rank]
 
 
 def rate(study: Study, case: Case, name: str, direction: str) -> Value | None:
@@ -151,7 +155,7 @@ def ratio(
     if runs[0] != runs[1]:
         return None
     own, theirs = (seconds(study, case, backend, direction or case.whole, mode) for backend in (name, other))
-    ratios = [b / a for a, b in zip(own, theirs, strict=True)]
+    ratios = [other_time / own_time for own_time, other_time in zip(own, theirs, strict=True)]
     return Value(median(ratios), over_records(ratios) or statistics(sorted(ratios)))
 
 
@@ -172,10 +176,10 @@ def lead(study: Study, case: Case, name: str, direction: str = "", mode: str = "
     if not intervals or len(intervals) < len(others):
         return None
     ordered = sorted(intervals, key=lambda other: intervals[other].middle)
-    doubtful = [
+    doubts = [
         (other, intervals[other]) for other in ordered if (ends := intervals[other].ends) and ends[0] <= 1
     ]
-    return Lead(ordered[0], intervals[ordered[0]], not doubtful, doubtful[0] if doubtful else None)
+    return Lead(ordered[0], intervals[ordered[0]], not doubts, doubts[0] if doubts else None)
 
 
 def fastest(study: Study, case: Case) -> tuple[str, Lead] | None:

@@ -28,8 +28,8 @@ IMPORTED = ("theirs", "endless")
 def import_logs(root: Path, logs: Path, mapping: dict[str, object]) -> None:
     """As `runner import` does it, without a baseline."""
     origin = Origin("csv", logs.name, "Logs", "0.1.0", datetime(2026, 3, 1, tzinfo=UTC))
-    validated = Mapping.model_validate(mapping)
-    runs = [run for file in sorted(logs.iterdir()) for run in read_log(file, validated, origin)]
+    log_mapping = Mapping.model_validate(mapping)
+    runs = [run for file in sorted(logs.iterdir()) for run in read_log(file, log_mapping, origin)]
     write_runs(root, logs.name, runs, ImportDesign({"loss": 0.02}))
 
 

@@ -39,8 +39,8 @@ class Sought:
     def text(self) -> str:
         """The largest, as far as it is known."""
         if self.sure and self.bound and self.largest:
-            between = self.bound["value"] - self.record["multiple"] - self.largest
-            return f"{self.largest} to {self.largest + between}" if between else f"{self.largest}"
+            gap = self.bound["value"] - self.record["multiple"] - self.largest
+            return f"{self.largest} to {self.largest + gap}" if gap else f"{self.largest}"
         if self.largest:
             return f"{'' if self.sure else 'at least '}{self.largest}"
         if not (self.bound and self.sure):
@@ -84,10 +84,10 @@ def off(study: Study) -> str:
 
 def by_size(study: Study) -> list[tuple[str, list[str]]]:
     """The texts of the frontiers, the largest first, each with the labels of all that have it."""
-    reached = {label: frontier for label, frontier in frontiers(study).items() if frontier.largest}
-    ordered = sorted(reached, key=lambda label: -int(reached[label].largest or 0))
-    texts = dict.fromkeys(reached[label].text for label in ordered)
-    return [(text, [label for label in ordered if reached[label].text == text]) for text in texts]
+    frontiers_by_label = {label: frontier for label, frontier in frontiers(study).items() if frontier.largest}
+    ordered = sorted(frontiers_by_label, key=lambda label: -int(frontiers_by_label[label].largest or 0))
+    texts = dict.fromkeys(frontiers_by_label[label].text for label in ordered)
+    return [(text, [label for label in ordered if frontiers_by_label[label].text == text]) for text in texts]
 
 
 def outermost(study: Study) -> list[tuple[str, list[str]]]:

@@ -211,7 +211,8 @@ def devices(runs: list[Run]) -> list[str]:
             {str(run.measured.manifest.get("gpu_uuid"))} if run.gpus == 1 else ()
         )
     return sorted(
-        f"{name} ({len(used)} of them, one a run)" if len(used) > 1 else name for name, used in cards.items()
+        f"{name} ({len(uuids)} of them, one a run)" if len(uuids) > 1 else name
+        for name, uuids in cards.items()
     )
 
 
@@ -254,15 +255,17 @@ def fastest_and_slowest(study: Study) -> Iterator[str]:
     if study.task == "attention" or study.name == "scaling" or not study.measured or is_grid(study):
         return
     unit = "prompt tokens/s" if study.task == "inference" else "tokens/s"
-    right = [label for label in study.measured if label not in study.wrong]
-    rates = {label: study.over(label, lambda run, s: run.tokens / s).middle for label in right}
-    ends = (max(right, key=rates.__getitem__), min(right, key=rates.__getitem__))
+    correct_labels = [label for label in study.measured if label not in study.wrong]
+    rates = {
+        label: study.over(label, lambda run, seconds: run.tokens / seconds).middle for label in correct_labels
+    }
+    ends = (max(correct_labels, key=rates.__getitem__), min(correct_labels, key=rates.__getitem__))
     for text in _ends(study, rates, unit, ("highest rate", "lowest"), True, ""):
-        first, *rest = text.split(unit)
+        first, *parts = text.split(unit)
         latencies = [f", {prefill_of(study, label).middle} ms a prefill" for label in ends]
         inferred = study.task == "inference"
         yield first + "".join(
-            f"{unit}{latency * inferred}{part}" for latency, part in zip(latencies, rest, strict=False)
+            f"{unit}{latency * inferred}{part}" for latency, part in zip(latencies, parts, strict=False)
         )
 
 
@@ -387,16 +390,16 @@ def decoded_fastest(study: Study) -> Iterator[str]:
         ordered = sorted(middles, key=lambda label: middles[label])
         several = [label for label in ordered if len(study.completed(label)) > 1]
         ends = {label: None if vague(times[label]) else times[label].ends for label in ordered}
-        best, indistinct = ends[ordered[0]], list[str]()
+        best, ties = ends[ordered[0]], list[str]()
         if ordered[0] in several:
-            indistinct = [
+            ties = [
                 other
                 for other in several[1:]
                 if not best or not (interval := ends[other]) or best[1] >= interval[0]
             ]
-        clause = f"; no interval tells it from {joined(indistinct) if len(indistinct) < 4 else f'{len(indistinct)} others'};"
+        clause = f"; no interval tells it from {joined(ties) if len(ties) < 4 else f'{len(ties)} others'};"
         for text in _ends(study, middles, "ms a token", ("shortest time", "longest"), False, "Decoding: "):
-            yield text.replace(";", clause, 1) if indistinct else text
+            yield text.replace(";", clause, 1) if ties else text
 
 
 def _ends(
@@ -490,9 +493,9 @@ def in_8_bits(study: Study) -> Iterator[str]:
         )
 
 
-def _apart(over: Value, under: Value) -> str:
+def _apart(numerator: Value, denominator: Value) -> str:
     """The ratio of two medians, with its interval."""
-    ratio = over.over(under)
+    ratio = numerator.over(denominator)
     assert ratio.ends
     low, high = ratio.ends
     unclear = ": not told apart" if low <= 1 <= high else ""
@@ -699,7 +702,10 @@ def no_plan(study: Study) -> Iterator[str]:
 def wrong_log(study: Study) -> Iterator[str]:
     for label in study.wrong:
         others = [other for other in study.groups if other != label]
-        traces = {name: [r["loss"] for r in study.groups[name][0].attempts[0].steps] for name in study.groups}
+        traces = {
+            name: [record["loss"] for record in study.groups[name][0].attempts[0].steps]
+            for name in study.groups
+        }
         last = range(80, 100)
         difference = fmean(
             traces[label][step] - arithmetic_median(traces[name][step] for name in others) for step in last
@@ -727,8 +733,8 @@ def not_expected(study: Study) -> Iterator[str]:
 
 @said("warning")
 def without_times(study: Study) -> Iterator[str]:
-    if study.task == "attention" and (untimed := [run for run in study.done if not run.kernels]):
-        yield f"{len(untimed)} completed run has no times: its kernels.json is missing or holds none."
+    if study.task == "attention" and (runs_without_times := [run for run in study.done if not run.kernels]):
+        yield f"{len(runs_without_times)} completed run has no times: its kernels.json is missing or holds none."
 
 
 @said("warning")
@@ -753,11 +759,11 @@ def busy(study: Study) -> Iterator[str]:
 @said("warning")
 def drifted(study: Study) -> Iterator[str]:
     if study.design.get("order") == "interleaved":
-        change, low, high, p, blocks = drift(study)
-        if p <= 0.05:
+        change, low, high, p_value, blocks = drift(study)
+        if p_value <= 0.05:
             yield (
                 f"The machine drifted: steps became {100 * change} % {'slower' if change > 0 else 'faster'} from the "
-                f"first block to the last ({blocks}); {100 * low:+} to {100 * high:+} %, p = {p}."
+                f"first block to the last ({blocks}); {100 * low:+} to {100 * high:+} %, p = {p_value}."
             )
 
 
@@ -770,7 +776,10 @@ def held_up(study: Study) -> Iterator[str]:
         counts = Counter(record["slowest_rank"] for record in run.counted)
         rank, occurrences = counts.most_common(1)[0]
         excess = 100 * (
-            plain_median(r["slowest_rank_seconds"] / r["other_ranks_seconds"] for r in run.counted) - 1
+            plain_median(
+                interval["slowest_rank_seconds"] / interval["other_ranks_seconds"] for interval in run.counted
+            )
+            - 1
         )
         yield (
             f"One process held up the others in {len(several)} of {len(several)} completed runs of several processes: "
@@ -795,12 +804,12 @@ def moved(study: Study) -> Iterator[str]:
 def left_out(study: Study) -> Iterator[str]:
     if study.design.get("baseline"):
         for label in study.measured:
-            incomplete = [run for run in study.groups[label] if not run.done]
-            if incomplete:
+            missing_runs = [run for run in study.groups[label] if not run.done]
+            if missing_runs:
                 yield (
-                    f"The verdicts on tokens per second and loss leave out {len(incomplete)} of "
+                    f"The verdicts on tokens per second and loss leave out {len(missing_runs)} of "
                     f"{len(study.groups[label])} runs of {label} "
-                    f"({len(incomplete)} {incomplete[0].outcome or 'without an outcome yet'})."
+                    f"({len(missing_runs)} {missing_runs[0].outcome or 'without an outcome yet'})."
                 )
 
 
@@ -810,7 +819,7 @@ def lacking(study: Study) -> dict[str, list[int]]:
     for run in study.done:
         if block := run.plan.get("block"):
             gpus.setdefault(block, set()).add(run.measured.manifest.get("gpu_uuid"))
-    if all(one & other for one, other in combinations(gpus.values(), 2)):
+    if all(first & second for first, second in combinations(gpus.values(), 2)):
         return {}
     blocks_by_label = {
         label: {run.plan["block"] for run in study.completed(label)} for label in study.measured
@@ -926,10 +935,10 @@ def installed_for_some(study: Study) -> Iterator[str]:
 @said("limit")
 def baseline_failed(study: Study) -> Iterator[str]:
     if is_grid(study):
-        unpaired = [
+        labels = [
             label for label in study.measured if (base := study.against(label)) and base not in study.measured
         ]
-        yield f"Not compared, because the baseline has no completed counterpart: {listed(unpaired)}."
+        yield f"Not compared, because the baseline has no completed counterpart: {listed(labels)}."
     if study.baseline and study.baseline not in study.measured and study.measured:
         yield (
             f"Not compared, because the baseline, attention: {study.baseline}, has no completed run in this study: "
@@ -939,22 +948,22 @@ def baseline_failed(study: Study) -> Iterator[str]:
 
 @said("limit")
 def gpus_not_tested(study: Study) -> Iterator[str]:
-    used = {run.measured.manifest.get("gpu_uuid") for run in study.done} - {None}
+    uuids = {run.measured.manifest.get("gpu_uuid") for run in study.done} - {None}
     gpus_by_label = {
         label: {run.measured.manifest.get("gpu_uuid") for run in study.completed(label)}
         for label in study.measured
     }
     if lacking(study):
         yield (
-            f"Whether the {len(used)} GPUs differ in speed was not tested: too few groups ran several times and on several "
+            f"Whether the {len(uuids)} GPUs differ in speed was not tested: too few groups ran several times and on several "
             "GPUs. Paired runs were on the same GPU, so its speed cancels in their ratios."
         )
     elif (
-        study.task == "training" and len(used) > 1 and all(len(gpus) == 1 for gpus in gpus_by_label.values())
+        study.task == "training" and len(uuids) > 1 and all(len(gpus) == 1 for gpus in gpus_by_label.values())
     ):
-        few = [label for label, gpus in gpus_by_label.items() if 2 * len(gpus) <= len(used)]
+        few = [label for label, gpus in gpus_by_label.items() if 2 * len(gpus) <= len(uuids)]
         yield (
-            f"Whether the {len(used)} GPUs differ in speed was not tested: too few groups ran several times and on several "
+            f"Whether the {len(uuids)} GPUs differ in speed was not tested: too few groups ran several times and on several "
             f"GPUs. {', '.join(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
         )
 
@@ -962,9 +971,9 @@ def gpus_not_tested(study: Study) -> Iterator[str]:
 @said("limit")
 def not_decoded(study: Study) -> Iterator[str]:
     if study.task == "inference" and (
-        prompts_only := [label for label in study.measured if not over_decoded(study, label)]
+        labels := [label for label in study.measured if not over_decoded(study, label)]
     ):
-        yield f"How long {listed(prompts_only)} would take to decode: in this study they only read prompts."
+        yield f"How long {listed(labels)} would take to decode: in this study they only read prompts."
 
 
 @said("limit")
@@ -1009,8 +1018,8 @@ def machines(study: Study) -> Iterator[str]:
     ]
     if len(set(places)) > 1:
         shares = [
-            f"{(count := places.count(place))} run{'s' * (count > 1)} on {place[0]} ({place[1]})"
-            for place in sorted(set(places))
+            f"{(count := places.count(machine))} run{'s' * (count > 1)} on {machine[0]} ({machine[1]})"
+            for machine in sorted(set(places))
         ]
         yield f"The completed runs were on {len(shares)} machines: {', '.join(shares[:-1])} and {shares[-1]}."
     elif places and places[0][0] is not None and study.task != "frontier":
@@ -1160,7 +1169,10 @@ def one_after_the_other(study: Study, label: str) -> bool:
     ]
     if len(times) < 2 or min(map(len, times)) == 1:
         return False
-    return any(max(end for _, end in a) <= min(start for start, _ in b) for a, b in (times, times[::-1]))
+    return any(
+        max(end for _, end in earlier) <= min(start for start, _ in later)
+        for earlier, later in (times, times[::-1])
+    )
 
 
 def withheld(study: Study, label: str) -> str:
@@ -1208,16 +1220,16 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
         )
     if margin:
         assert ends
-        low, high, stated = ends[0] - 1, ends[1] - 1, f"the stated margin of {100 * margin} %"
+        low, high, margin_text = ends[0] - 1, ends[1] - 1, f"the stated margin of {100 * margin} %"
         if -margin < low and high < margin:
-            return "equivalent", f"within {stated}"
+            return "equivalent", f"within {margin_text}"
         if low > margin or high < -margin:
             addition = "; its loss differs" if loss_verdict(study, label)[0] == "different" else ""
-            return faster, f"by more than {stated}{addition}"
-        return "inconclusive", f"the interval is too wide for {stated}; more repeats would narrow it"
+            return faster, f"by more than {margin_text}{addition}"
+        return "inconclusive", f"the interval is too wide for {margin_text}; more repeats would narrow it"
     p_values = study.holm
-    p = p_values[frozenset((label, baseline))]
-    if p <= 0.05:
+    p_value = p_values[frozenset((label, baseline))]
+    if p_value <= 0.05:
         correction = f", corrected for {len(p_values)} pairs" if len(p_values) > 1 else ""
         return faster, f"by a test of the difference{correction}"
     return "inconclusive", (
@@ -1232,13 +1244,19 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
 @cell("groups", "Tokens/s")
 def rate(study: Study, label: str) -> tuple[str, str]:
     measured = label in study.measured
-    return noted(study, label, study.over(label, lambda run, s: run.tokens / s) if measured else None)
+    return noted(
+        study, label, study.over(label, lambda run, seconds: run.tokens / seconds) if measured else None
+    )
 
 
 @cell("groups", "Prompt tokens/s")
 def prompt_rate(study: Study, label: str) -> str:
     """Without an interval, which is that of the milliseconds."""
-    return f"{study.over(label, lambda run, s: run.tokens / s).middle}" if label in study.measured else NONE
+    return (
+        f"{study.over(label, lambda run, seconds: run.tokens / seconds).middle}"
+        if label in study.measured
+        else NONE
+    )
 
 
 @cell("groups", "Against baseline")
@@ -1288,7 +1306,7 @@ def mfu_of(study: Study, label: str) -> Value | None:
     """Model FLOPs utilisation in percent."""
     if label not in study.measured or not study.completed(label)[0].measured.manifest["peak_flops"]:
         return None
-    return study.over(label, lambda run, s: run.mfu(s) or 0.0)
+    return study.over(label, lambda run, seconds: run.mfu(seconds) or 0.0)
 
 
 @cell("groups", "Peak GiB per device")
@@ -1385,7 +1403,7 @@ def prefill(study: Study, label: str) -> tuple[str, str]:
 
 def prefill_of(study: Study, label: str) -> Value:
     """Milliseconds of a prompt."""
-    return study.over(label, lambda _run, s: 1e3 * s)
+    return study.over(label, lambda _run, seconds: 1e3 * seconds)
 
 
 @cell("groups", "Floor, %")

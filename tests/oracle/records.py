@@ -688,8 +688,8 @@ class Study:
                     else:
                         index = list(times).index(name)
                         call_seconds = [
-                            milliseconds / 1e3 * factor * (1 + 0.01 * math.sin(3 * n + index))
-                            for n in range(8)
+                            milliseconds / 1e3 * factor * (1 + 0.01 * math.sin(3 * round_index + index))
+                            for round_index in range(8)
                         ]
                         row |= {
                             "outcome": "completed",
@@ -702,7 +702,8 @@ class Study:
                             host_milliseconds = launch if mode == "eager" else launch / 50
                             row["seconds"] = [duration + host_milliseconds / 4e3 for duration in call_seconds]
                             row["host_seconds"] = [
-                                host_milliseconds / 1e3 * (1 + 0.02 * math.cos(n + index)) for n in range(8)
+                                host_milliseconds / 1e3 * (1 + 0.02 * math.cos(round_index + index))
+                                for round_index in range(8)
                             ]
                             row["kernel_seconds"] = (
                                 0.97 * milliseconds / 1e3 * factor if mode == "eager" else None
@@ -714,8 +715,8 @@ class Study:
                             )
                         if name in counted and mode == "eager":
                             bytes_ = {
-                                f"{memory}_{way}_bytes": round(1.23e9 * number * factor) + index
-                                for number, (memory, way) in enumerate(
+                                f"{memory}_{access}_bytes": round(1.23e9 * number * factor) + index
+                                for number, (memory, access) in enumerate(
                                     [("l2", "read"), ("l2", "write"), ("dram", "read"), ("dram", "write")], 1
                                 )
                             }

@@ -136,5 +136,5 @@ def broken(run: Run, entry: dict[str, Any]) -> Iterator[str]:
         )
     parts = [f"{direction}_milliseconds" for direction in ("forward", "backward", "both")]
     if set(parts) <= values.keys() and abs(values[parts[0]] + values[parts[1]] - values[parts[2]]) > 0.1:
-        first, second, both = (values[part] for part in parts)
-        yield f"{first} ms and {second} ms are not {both} ms together: rule both = forward + backward"
+        forward, backward, total = (values[part] for part in parts)
+        yield f"{forward} ms and {backward} ms are not {total} ms together: rule both = forward + backward"

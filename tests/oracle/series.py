@@ -69,8 +69,8 @@ def in_words(case: Case) -> str:
     return "{} x {}".format(*case.tile or ())
 
 
-def _ratio(over: Value | None, under: Value | None) -> Value | None:
-    return Value(over.middle / under.middle) if over and under else None
+def _ratio(numerator: Value | None, denominator: Value | None) -> Value | None:
+    return Value(numerator.middle / denominator.middle) if numerator and denominator else None
 
 
 def _memory(study: Study, case: Case, name: str) -> Value | None:
@@ -83,12 +83,12 @@ def _saved(study: Study, case: Case, name: str) -> Value | None:
     return Value(100 * (1 - share.middle)) if share else None
 
 
-def _time(way: str, mode: str = "graph") -> ValueOf:
-    return lambda study, case, name: calls.time(study, case, name, way, mode)
+def _time(direction: str, mode: str = "graph") -> ValueOf:
+    return lambda study, case, name: calls.time(study, case, name, direction, mode)
 
 
-def _rate(way: str) -> ValueOf:
-    return lambda study, case, name: calls.rate(study, case, name, way)
+def _rate(direction: str) -> ValueOf:
+    return lambda study, case, name: calls.rate(study, case, name, direction)
 
 
 def _mask(study: Study, case: Case, name: str) -> Value | None:

@@ -19,7 +19,9 @@ def _rate(study: Study, label: str) -> list[float]:
 
 def _mfu(study: Study, label: str) -> list[float]:
     value = kinds.mfu_of(study, label)
-    tflops = study.over(label, lambda run, s: run.flop * run.tokens / s / (run.gpus or 1) / 1e12).middle
+    tflops = study.over(
+        label, lambda run, seconds: run.flop * run.tokens / seconds / (run.gpus or 1) / 1e12
+    ).middle
     return [value.middle if value else tflops]
 
 
@@ -115,15 +117,15 @@ def _swept(value: Callable[[Study, str], float], ratio: bool) -> Values:
     """Of the largest batch over that of the smallest, or minus it; the batches, and the rates without a largest."""
 
     def values(study: Study, label: str) -> list[float]:
-        x = kinds.axes(study)[0]
+        axis = kinds.axes(study)[0]
         lines: dict[tuple[object, ...], dict[float, str]] = {}
         for group, runs in study.groups.items():
             factors = {
-                name: value for name, value in runs[0].plan["factors"].items() if name not in ("seed", x)
+                name: value for name, value in runs[0].plan["factors"].items() if name not in ("seed", axis)
             }
-            lines.setdefault(tuple(factors.values()), {})[runs[0].plan["factors"][x]] = group
+            lines.setdefault(tuple(factors.values()), {})[runs[0].plan["factors"][axis]] = group
         positions = sorted({position for line in lines.values() for position in line})
-        cited: list[float] = [
+        numbers: list[float] = [
             *positions,
             *(factor for line in lines for factor in line if isinstance(factor, (int, float))),
         ]
@@ -132,8 +134,8 @@ def _swept(value: Callable[[Study, str], float], ratio: bool) -> Values:
                 *study.measured
             }:
                 first, last = (value(study, line[position]) for position in (positions[0], positions[-1]))
-                cited.append(last / first if ratio else last - first)
-        return cited
+                numbers.append(last / first if ratio else last - first)
+        return numbers
 
     return values
 

@@ -154,13 +154,13 @@ class Run:
     @cached_property
     def millijoules(self) -> float | None:
         """Of a token, by the counted records whose last reading of the counter is of a second or more."""
-        drawn = [
+        windows = [
             record
             for record in self.counted
             if record.get("power_joules") and record["step"] - record["power_steps"] >= self.warmup
         ]
-        tokens = sum(record["tokens"] / record["steps"] * record["power_steps"] for record in drawn)
-        return float(1000 * sum(record["power_joules"] for record in drawn) / tokens) if drawn else None
+        tokens = sum(record["tokens"] / record["steps"] * record["power_steps"] for record in windows)
+        return float(1000 * sum(record["power_joules"] for record in windows) / tokens) if windows else None
 
     @property
     def gpus(self) -> int:
@@ -344,11 +344,11 @@ class Study:
         """Groups of imported logs whose loss over the last fifth is far from the median of the others."""
         if not self.imported:
             return []
-        last = {
-            label: fmean(r["loss"] for r in runs[0].attempts[0].steps[-20:])
+        losses = {
+            label: fmean(record["loss"] for record in runs[0].attempts[0].steps[-20:])
             for label, runs in self.groups.items()
         }
-        return [label for label in last if abs(last[label] - arithmetic_median(last.values())) > 0.1]
+        return [label for label in losses if abs(losses[label] - arithmetic_median(losses.values())) > 0.1]
 
     @property
     def measured(self) -> list[str]:
@@ -377,8 +377,8 @@ class Study:
         baseline = self.design.get("baseline")
         if not baseline or self.is_baseline(label):
             return None
-        wanted = self.settings(label) | baseline
-        return next((other for other in self.groups if self.settings(other) == wanted), None)
+        expected_settings = self.settings(label) | baseline
+        return next((other for other in self.groups if self.settings(other) == expected_settings), None)
 
     @cached_property
     def steps(self) -> dict[tuple[str, str], str]:
@@ -468,7 +468,9 @@ class Study:
         for group in (label, baseline):
             runs: dict[int, list[dict[int, float]]] = {}
             for run in self.completed(group):
-                runs.setdefault(run.key[0] or 0, []).append({r["step"]: r["loss"] for _, r in run.steps})
+                runs.setdefault(run.key[0] or 0, []).append(
+                    {record["step"]: record["loss"] for _, record in run.steps}
+                )
             by_seed.append(
                 {
                     seed: {s: fmean(curve[s] for curve in curves) for s in curves[0]}
@@ -498,8 +500,12 @@ class Study:
         for label in labels:
             by_seed: dict[int, list[float]] = {}
             for run in self.completed(label):
-                last = [r["loss"] for _, r in run.steps if r["step"] > 0.8 * run.steps[-1][1]["step"]]
-                by_seed.setdefault(run.key[0] or 0, []).append(fmean(last))
+                losses = [
+                    record["loss"]
+                    for _, record in run.steps
+                    if record["step"] > 0.8 * run.steps[-1][1]["step"]
+                ]
+                by_seed.setdefault(run.key[0] or 0, []).append(fmean(losses))
             for means in by_seed.values():
                 squares += sum((mean - fmean(means)) ** 2 for mean in means)
                 freedom += len(means) - 1
@@ -544,22 +550,22 @@ def deviation(values: Sequence[float]) -> float:
 
 def over_runs(values: Sequence[float]) -> Value:
     """Median; t interval of the logarithms of two to five runs, order statistics of six or more."""
-    n = len(values)
-    if n == 1:
+    count = len(values)
+    if count == 1:
         return Value(values[0])
-    if n < 6:
+    if count < 6:
         logs = [log(value) for value in values]
-        half_width = t_quantile(0.975, n - 1) * deviation(logs) / sqrt(n)
+        half_width = t_quantile(0.975, count - 1) * deviation(logs) / sqrt(count)
         interval = exp(fmean(logs) - half_width), exp(fmean(logs) + half_width)
         return Value(median(values), interval, extremes=(min(values), max(values)))
     # Hettmansperger and Sheather: between the intervals of the k-th and the next order statistics.
-    coverage = [1 - 2 * sum(comb(n, i) for i in range(k)) / 2**n for k in range(n // 2 + 1)]
-    k = max(k for k in range(1, n // 2 + 1) if coverage[k] >= 0.95)
-    share = (coverage[k] - 0.95) / (coverage[k] - coverage[k + 1])
-    weight = (n - k) * share / (k + (n - 2 * k) * share)
+    coverage = [1 - 2 * sum(comb(count, i) for i in range(rank)) / 2**count for rank in range(count // 2 + 1)]
+    rank = max(rank for rank in range(1, count // 2 + 1) if coverage[rank] >= 0.95)
+    share = (coverage[rank] - 0.95) / (coverage[rank] - coverage[rank + 1])
+    weight = (count - rank) * share / (rank + (count - 2 * rank) * share)
     logs = sorted(map(log, values))
-    low = (1 - weight) * logs[k - 1] + weight * logs[k]
-    high = (1 - weight) * logs[n - k] + weight * logs[n - k - 1]
+    low = (1 - weight) * logs[rank - 1] + weight * logs[rank]
+    high = (1 - weight) * logs[count - rank] + weight * logs[count - rank - 1]
     return Value(median(values), (exp(low), exp(high)), extremes=(min(values), max(values)))
 
 
@@ -569,10 +575,12 @@ def over_records(values: Sequence[float]) -> Ends:
         return None
     series = np.array(values)
     freedom, error = _batch_error(np.sign(series - np.median(series)), signs=True)
-    n, logs = len(values), np.log(np.sort(series))
-    half_width = min(t_quantile(0.975, freedom) * error * n / 2, (n - 1) / 2)
-    low, high = np.interp([(n - 1) / 2 - half_width, (n - 1) / 2 + half_width], np.arange(n), logs)
-    if half_width == (n - 1) / 2:
+    count, logs = len(values), np.log(np.sort(series))
+    half_width = min(t_quantile(0.975, freedom) * error * count / 2, (count - 1) / 2)
+    low, high = np.interp(
+        [(count - 1) / 2 - half_width, (count - 1) / 2 + half_width], np.arange(count), logs
+    )
+    if half_width == (count - 1) / 2:
         return min(values), max(values)
     return exp(low), exp(high)
 
@@ -590,7 +598,7 @@ def _batch_error(series: np.ndarray, signs: bool = False) -> tuple[float, float]
     rho = min(1.0, max(-1.0, (count * raw + 2) / (count - 8)))
     arcs = signs and length == 1  # signs of an autoregression are correlated as 2 / pi arcsin(r^k)
     rho = min(0.97, max(-0.4, sin(pi / 2 * rho) if arcs else rho))
-    lags = [(2 / pi * asin(rho**k) if arcs else rho**k) * (1 - k / count) for k in range(1, count)]
+    lags = [(2 / pi * asin(rho**lag) if arcs else rho**lag) * (1 - lag / count) for lag in range(1, count)]
     inflation = 1 + 2 * sum(lags)
     error = sqrt(squares / (count - 1) * inflation * length / len(series))
     return max(count / inflation - 1, 1), error
@@ -607,15 +615,15 @@ def log_ratio(own: Pairs, base: Pairs) -> tuple[float, float, float]:
     return fmean(base_logs) - fmean(own_logs), error, min(len(own_logs), len(base_logs)) - 1
 
 
-def t_tail(t: float, freedom: float) -> float:
+def t_tail(statistic: float, freedom: float) -> float:
     """P(T > t) of Student's distribution, by Simpson's rule on its angle."""
-    angle, n = np.arctan(t / sqrt(freedom)), 4000
-    angles = np.linspace(angle, pi / 2, n + 1)
-    weights = np.ones(n + 1)
+    angle, intervals = np.arctan(statistic / sqrt(freedom)), 4000
+    angles = np.linspace(angle, pi / 2, intervals + 1)
+    weights = np.ones(intervals + 1)
     weights[1:-1:2], weights[2:-1:2] = 4, 2
     values = np.maximum(np.cos(angles), 0) ** (freedom - 1)
     scale = gamma((freedom + 1) / 2) / (sqrt(pi) * gamma(freedom / 2))
-    return float(scale * (weights @ values) * (pi / 2 - angle) / n / 3)
+    return float(scale * (weights @ values) * (pi / 2 - angle) / intervals / 3)
 
 
 @cache
@@ -646,11 +654,11 @@ def drift(study: Study) -> tuple[float, float, float, float, str]:
         candidates.append((len(blocks) * len(groups) * (len(blocks) > 2), len(blocks), blocks, groups))
     _, _, blocks, groups = max(candidates)
     means = np.array([fmean(cells[label, block] for label in groups) for block in blocks])
-    x = np.array(blocks, dtype=float) - fmean(blocks)
-    slope = float(x @ means) / float(x @ x)
-    residuals = means - means.mean() - slope * x
+    positions = np.array(blocks, dtype=float) - fmean(blocks)
+    slope = float(positions @ means) / float(positions @ positions)
+    residuals = means - means.mean() - slope * positions
     freedom = len(blocks) - 2
-    error = sqrt(float(residuals @ residuals) / freedom / float(x @ x))
+    error = sqrt(float(residuals @ residuals) / freedom / float(positions @ positions))
     span, half_width = blocks[-1] - blocks[0], t_quantile(0.975, freedom) * error
     change, low, high = (exp(span * value) - 1 for value in (slope, slope - half_width, slope + half_width))
     block_count, partial = len({block for _, block in cells}), len(study.measured) - len(groups)
@@ -685,15 +693,15 @@ def gpu_effect(study: Study) -> tuple[int, float, Ends, float]:
 @cache
 def tiers(study: Study) -> list[set[str]]:
     """The largest sets of groups with repeats of which no test tells two apart, from the fastest."""
-    p = study.holm
-    labels = sorted({label for pair in p for label in pair})
+    p_values = study.holm
+    labels = sorted({label for pair in p_values for label in pair})
     times = {label: study.per_token(label) for label in labels}
     names = sorted(labels, key=lambda label: -sum(log_ratio(times[label], times[one])[0] for one in labels))
     sets = [
         set(subset)
         for size in range(len(names), 0, -1)
         for subset in combinations(names, size)
-        if all(p[frozenset(pair)] > 0.05 for pair in combinations(subset, 2))
+        if all(p_values[frozenset(pair)] > 0.05 for pair in combinations(subset, 2))
     ]
     maximal = [one for one in sets if not any(one < other for other in sets)]
     return sorted(maximal, key=lambda one: sorted(map(names.index, one)))
@@ -710,8 +718,8 @@ def time_parts(run: Run) -> dict[str, float]:
     lost = 0.0
     for attempt in run.attempts[:-1]:
         records = [record for owner, record in run.steps if owner is attempt]
-        ended = datetime.fromisoformat(attempt.result["ended_at"])
-        lost += (ended - datetime.fromisoformat(records[-1]["time"])).total_seconds()
+        end_time = datetime.fromisoformat(attempt.result["ended_at"])
+        lost += (end_time - datetime.fromisoformat(records[-1]["time"])).total_seconds()
     parts = {"start-up": run.start_up, **parts, "lost with an earlier attempt": lost}
     return {**parts, "rest": run.wall - sum(parts.values())}
 
@@ -743,8 +751,8 @@ def rates_over_steps(study: Study, label: str, counted: bool = False) -> dict[in
             if record not in run.counted:
                 excluded.add(span)
     return {
-        int(last): tokens / seconds
-        for span, (tokens, seconds, last) in spans.items()
+        int(last_step): tokens / seconds
+        for span, (tokens, seconds, last_step) in spans.items()
         if not counted or span not in excluded
     }
 

@@ -83,8 +83,8 @@ def test_a_decoder_that_goes_wrong_once_it_is_timed_is_found(corpus, monkeypatch
 def test_the_seed_alone_decides_what_is_audited_and_long_runs_have_no_more_than_a_bound():
     config = run_config()
     assert audits_of(config) == audits_of(run_config("tiled"))
-    other = config.model_copy(update={"seed": 1})
-    assert audits_of(config) != audits_of(other)
+    reseeded_config = config.model_copy(update={"seed": 1})
+    assert audits_of(config) != audits_of(reseeded_config)
     audits = audits_of(run_config(new_tokens=4000))
     assert len(audits) == audit.MOST and min(audits) > PROMPT and max(audits) <= PROMPT + 4000
     assert {place.layer for place in audits.values()} == {0, 1, 2} and {

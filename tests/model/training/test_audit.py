@@ -58,13 +58,15 @@ HERE = [
 # ------------------------------------------------------------------------------------- wrong backends
 
 
-def softmax(q, k, v, change=lambda s: s):
+def softmax(q, k, v, change=lambda scores: scores):
     """Plain attention of grouped heads, with something done to the scores."""
     group = q.shape[2] // k.shape[2]
-    q, k, v = (x.transpose(1, 2) for x in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
-    s = change(q @ k.mT * q.shape[-1] ** -0.5)
-    future = torch.ones(s.shape[-2:], dtype=torch.bool).triu(1)
-    return (s.masked_fill(future, -torch.inf).softmax(-1) @ v).transpose(1, 2)
+    q, k, v = (
+        tensor.transpose(1, 2) for tensor in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2))
+    )
+    scores = change(q @ k.mT * q.shape[-1] ** -0.5)
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return (scores.masked_fill(future, -torch.inf).softmax(-1) @ v).transpose(1, 2)
 
 
 class Scaled(torch.autograd.Function):
@@ -108,11 +110,11 @@ def last_key_lost(q, k, v):
 
 def clipped_where_large(q, k, v, causal):
     """Wrong only where a score exceeds what random numbers give, and training comes to."""
-    return softmax(q, k, v, lambda s: s.clamp(max=2.0))
+    return softmax(q, k, v, lambda scores: scores.clamp(max=2.0))
 
 
 def backward_off_where_large(q, k, v, causal):
-    return softmax(q, k, v, lambda s: Scaled.apply(s, s > 2.0))
+    return softmax(q, k, v, lambda scores: Scaled.apply(scores, scores > 2.0))
 
 
 def confused_by_repeats(q, k, v, causal):
@@ -163,9 +165,9 @@ def test_a_failed_audit_names_tensor_row_and_head_by_the_models_own_numbers(corp
 
     def attend(q, k, v, causal):
         o = softmax(q, k, v)
-        wrong = torch.zeros_like(o)
-        wrong[:, 7, 3] = 0.01
-        return o + wrong
+        offset = torch.zeros_like(o)
+        offset[:, 7, 3] = 0.01
+        return o + offset
 
     verdicts, _ = audited(run_config("math"), corpus, planted(attend))
     assert verdicts[-1].reason.startswith("o is off by ")

@@ -83,10 +83,10 @@ def test_a_killed_run_goes_on_from_its_last_periodic_checkpoint(tiny, reference,
             first.records.append,
             Checkpoints(first.folder, None, lambda: False, None),
         )
-    assert [(r.step, r.steps) for r in first.kept] == [(1, 1), (3, 2), (10, 7), (17, 7)]
+    assert [(record.step, record.steps) for record in first.kept] == [(1, 1), (3, 2), (10, 7), (17, 7)]
     monkeypatch.setattr(Keeper, "due", due)
     second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
-    assert [(r.step, r.steps) for r in second.records] == [(20, 3), (30, 10)]
+    assert [(record.step, record.steps) for record in second.records] == [(20, 3), (30, 10)]
     assert_same(first.kept + second.records, second, reference("pack", tiny))
 
 
@@ -97,10 +97,10 @@ def test_records_after_the_last_periodic_checkpoint_are_done_again_and_not_kept_
     config = run_config()
     monkeypatch.setattr(Keeper, "due", lambda self, step: step == 12)
     first = attempt(config, tiny, tmp_path / "attempt-1")
-    assert [r.step for r in first.records] == [1, 5, 10, 12, 15, 20, 25, 30]
+    assert [record.step for record in first.records] == [1, 5, 10, 12, 15, 20, 25, 30]
     monkeypatch.undo()
     second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
-    assert [(r.step, r.steps) for r in second.records][:2] == [(15, 3), (20, 5)]
+    assert [(record.step, record.steps) for record in second.records][:2] == [(15, 3), (20, 5)]
     assert_same(first.kept + second.records, second, reference("pack", tiny))
 
 
@@ -134,28 +134,28 @@ def test_the_random_numbers_of_a_resumed_run_go_on_too(tiny, tmp_path, monkeypat
     noisy = {"cross_entropy": lambda *arguments: loss(*arguments) * (1 + torch.rand(()))}
     monkeypatch.setattr("model.training.step.LOSSES", noisy)
     config = run_config(log_every=1)
-    whole = attempt(config, tiny, tmp_path / "whole")
+    reference = attempt(config, tiny, tmp_path / "whole")
     first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=11)
     torch.rand(5)
     second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
-    assert_same(first.records + second.records, second, whole)
+    assert_same(first.records + second.records, second, reference)
 
 
 @pytest.mark.parametrize("options", [{"accumulate": 2}, {"checkpoint_activations": True}])
 def test_a_run_with_options_resumes_bit_for_bit(options, tiny, tmp_path):
     config = run_config(log_every=1, **options)
-    whole = attempt(config, tiny, tmp_path / "whole")
+    reference = attempt(config, tiny, tmp_path / "whole")
     first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=7)
     second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
-    assert_same(first.records + second.records, second, whole)
+    assert_same(first.records + second.records, second, reference)
 
 
 def test_half_precision_resumes_bit_for_bit(tiny, tmp_path):
     config = run_config("math", dtype="bfloat16", log_every=1)
-    whole = attempt(config, tiny, tmp_path / "whole")
+    reference = attempt(config, tiny, tmp_path / "whole")
     first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=6)
     second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
-    assert_same(first.records + second.records, second, whole)
+    assert_same(first.records + second.records, second, reference)
 
 
 # One checkpoint, and what can happen to it.
@@ -313,10 +313,10 @@ def test_a_run_on_a_gpu_goes_on_bit_for_bit(options, corpus, tmp_path, monkeypat
         backend, train = ON_A_GPU[options]
         config = run_config(backend, dtype="bfloat16", log_every=1, **train)
         config = config.model_copy(update={"device": "cuda"})
-        whole = attempt(config, corpus, tmp_path / "whole")
+        reference = attempt(config, corpus, tmp_path / "whole")
         first = attempt(config, corpus, tmp_path / "attempt-1", stop_after=13)
         torch.rand(5, device="cuda")
         second = attempt(config, corpus, tmp_path / "attempt-2", resume=first)
     finally:
         torch.use_deterministic_algorithms(False)
-    assert_same(first.records + second.records, second, whole)
+    assert_same(first.records + second.records, second, reference)

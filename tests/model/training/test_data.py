@@ -87,9 +87,11 @@ def test_going_on_reads_one_row_group_and_tokenises_one_document(path, monkeypat
     while stream.position.row < 30:  # of 40, in the fifth of six row groups
         next(stream)
     groups, texts = [], []
-    read, encode = pq.ParquetFile.read_row_group, Bytes.encode
+    read_row_group, encode = pq.ParquetFile.read_row_group, Bytes.encode
     monkeypatch.setattr(
-        pq.ParquetFile, "read_row_group", lambda *a, **k: groups.append(a[1]) or read(*a, **k)
+        pq.ParquetFile,
+        "read_row_group",
+        lambda *arguments, **options: groups.append(arguments[1]) or read_row_group(*arguments, **options),
     )
     monkeypatch.setattr(
         Bytes, "encode", lambda self, text, limit: texts.append(text) or encode(self, text, limit)
@@ -163,7 +165,9 @@ def test_text_without_a_token_is_an_error_and_not_an_endless_search(tmp_path, mo
 def test_padding_tokenises_no_more_of_a_document_than_its_sample_holds(tmp_path, monkeypatch):
     pq.write_table(pa.table({"text": ["x" * 10**6]}), tmp_path / "t.parquet")
     lengths, encode = [], Bytes.encode
-    monkeypatch.setattr(Bytes, "encode", lambda *a: lengths.append(len(ids := encode(*a))) or ids)
+    monkeypatch.setattr(
+        Bytes, "encode", lambda *arguments: lengths.append(len(ids := encode(*arguments))) or ids
+    )
     batch = next(
         Batches(run_config(mode="pad", sequence_length=32, batch_size=1), Source(tmp_path / "t.parquet"))
     )
@@ -190,7 +194,9 @@ def test_text_that_does_not_fill_a_sample_is_refused(tmp_path, texts, message):
 
 def test_whether_there_is_enough_text_is_found_without_reading_all_of_it(path, monkeypatch):
     lengths, encode = [], Bytes.encode
-    monkeypatch.setattr(Bytes, "encode", lambda *a: lengths.append(len(ids := encode(*a))) or ids)
+    monkeypatch.setattr(
+        Bytes, "encode", lambda *arguments: lengths.append(len(ids := encode(*arguments))) or ids
+    )
     check_amount(run_config(sequence_length=29), Source(path), Bytes())
     assert len(lengths) == 2
 

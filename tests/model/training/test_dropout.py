@@ -10,10 +10,10 @@ from tests.model.conftest import run_config
 @pytest.mark.parametrize("name", ["math", "tiled"])
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(name, tiny, tmp_path):
     config = run_config(name, attention_dropout=0.25)
-    whole = attempt(run_config(name, attention_dropout=0.25, log_every=1), tiny, tmp_path / "whole")
+    reference = attempt(run_config(name, attention_dropout=0.25, log_every=1), tiny, tmp_path / "whole")
     first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=13)
     second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
-    assert_same(first.records + second.records, second, whole)
+    assert_same(first.records + second.records, second, reference)
 
 
 def test_a_recomputed_block_drops_the_same_weights(tiny, tmp_path):
@@ -30,8 +30,8 @@ def test_dropout_changes_the_losses_and_a_seed_gives_the_same_ones(tiny, tmp_pat
         outcome = attempt(run_config("math", **train), tiny, tmp_path / f"attempt-{number}")
         return [record.loss for record in outcome.records]
 
-    first, same, none = losses(1, attention_dropout=0.5), losses(2, attention_dropout=0.5), losses(3)
-    assert first == same and first != none
+    first, repeated, none = losses(1, attention_dropout=0.5), losses(2, attention_dropout=0.5), losses(3)
+    assert first == repeated and first != none
 
 
 def test_a_run_without_dropout_is_written_as_before():

@@ -36,23 +36,23 @@ def test_the_full_scale_llama_has_the_parameters_and_flop_of_the_study():
     [SMALL, SMALL.model_copy(update={"kv_heads": 1, "layers": 1}), SMALL.model_copy(update={"kv_heads": 4})],
 )
 def test_the_counted_parameters_are_the_models(config):
-    assert sum(p.numel() for p in llama(config).parameters()) == parameter_count(config)
+    assert sum(parameter.numel() for parameter in llama(config).parameters()) == parameter_count(config)
 
 
 def test_the_counted_parameters_do_not_change_under_compile():
     """What made the published MFU of compiled runs too high: names change, the configuration does not."""
     config = run_config(compile=True)
     model = build_model(config, attention.load("math"))
-    assert sum(p.numel() for p in model.parameters()) == parameter_count(config.model)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameter_count(config.model)
 
 
 def test_no_position_sees_its_future():
     model, tokens = llama(), torch.randint(50, (2, 16))
     changed = tokens.clone()
     changed[:, 10:] = (changed[:, 10:] + 1) % 50
-    same, other = model(tokens), model(changed)
-    torch.testing.assert_close(same[:, :10], other[:, :10])
-    assert not torch.allclose(same[:, 10:], other[:, 10:])
+    logits, changed_logits = model(tokens), model(changed)
+    torch.testing.assert_close(logits[:, :10], changed_logits[:, :10])
+    assert not torch.allclose(logits[:, 10:], changed_logits[:, 10:])
 
 
 def test_rotation_keeps_lengths_and_depends_on_distance_alone():

@@ -216,15 +216,15 @@ def test_a_run_on_a_cpu_has_times_and_no_sensors(corpus):
 def test_data_that_come_late_are_seen(corpus, clock, monkeypatch):
     next_batch, loss = Feed.__next__, LOSSES["cross_entropy"]
 
-    def after(seconds, call):
-        def called(*arguments):
+    def delayed(seconds, call):
+        def delayed_call(*arguments):
             clock.now += seconds
             return call(*arguments)
 
-        return called
+        return delayed_call
 
-    monkeypatch.setattr(Feed, "__next__", after(3.0, next_batch))
-    monkeypatch.setattr("model.training.step.LOSSES", {"cross_entropy": after(1.0, loss)})
+    monkeypatch.setattr(Feed, "__next__", delayed(3.0, next_batch))
+    monkeypatch.setattr("model.training.step.LOSSES", {"cross_entropy": delayed(1.0, loss)})
     records = []
     train(run_config("math", steps=10), Source(corpus), records.append)
     assert [(record.step_seconds, record.data_wait_seconds) for record in records] == [

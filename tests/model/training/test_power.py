@@ -103,10 +103,10 @@ def test_no_power_is_told_across_a_reading_that_failed(clock, monkeypatch):
     monkeypatch.setattr(meter, "Gpu", counter := Counter(clock, 0.0))
     counter.spend(1.0, 100.0)
     timed = Meter(CPU)
-    read = timed._gpu.joules
+    read_joules = timed._gpu.joules
     timed._gpu.joules = lambda: None
     assert counter.record(timed, 1, 2.0).power_steps is None
-    timed._gpu.joules = read
+    timed._gpu.joules = read_joules
     timed.restart()
     record = counter.record(timed, 2, 2.0)
     assert (record.power_steps, record.power_seconds) == (1, pytest.approx(2.1))

@@ -43,11 +43,11 @@ def test_the_ratio_is_one_where_torch_begins_to_refuse(monkeypatch: pytest.Monke
     compare = same_model._compare
     monkeypatch.setattr(same_model, "_compare", lambda subject, x: (tensors.append(x), compare(subject, x)))
     ratio = allclose(attention.load("tiled"), CASE, "tiled")["logits"].measured
-    own, math = (tensors[0][side]["logits"] for side in ("own", "math"))
+    own_logits, math_logits = (tensors[0][side]["logits"] for side in ("own", "math"))
     assert ratio is not None
     for factor, close in ((1.001, True), (0.999, False)):
         tolerance = 1e-3 * ratio * factor
-        assert torch.allclose(own, math, rtol=tolerance, atol=tolerance) is close
+        assert torch.allclose(own_logits, math_logits, rtol=tolerance, atol=tolerance) is close
 
 
 def test_nan_and_a_missing_gradient_fail_also_where_no_number_is_judged() -> None:

@@ -233,10 +233,10 @@ def test_bfloat16_trains_to_the_losses_of_float32(reference, corpus):
 @pytest.mark.parametrize("parts", [2, 4])
 def test_a_batch_in_parts_gives_what_it_gives_at_once(corpus, mode, parts):
     """Also where the parts differ in padding, which a mean of their means would not survive."""
-    whole, added_up = (
+    whole_records, summed_records = (
         records(run_config("math", mode=mode, steps=12, accumulate=count), corpus) for count in (1, parts)
     )
-    for whole_record, part_record in zip(whole, added_up, strict=True):
+    for whole_record, part_record in zip(whole_records, summed_records, strict=True):
         assert (whole_record.step, whole_record.tokens, whole_record.training_tokens) == (
             part_record.step,
             part_record.tokens,

@@ -105,21 +105,21 @@ def check_of(study: Study, tensor: str, backend: str) -> dict[str, Any]:
         for entry in certificate["checks"]
         if entry["what"] == TENSORS[tensor.lower()] and entry["tolerance"]
     ]
-    plain = [entry["relative_error"] for entry in checks if entry["variant"] == "plain"]
-    return {**max(checks, key=share), "relative_error": max(plain)}
+    relative_errors = [entry["relative_error"] for entry in checks if entry["variant"] == "plain"]
+    return {**max(checks, key=share), "relative_error": max(relative_errors)}
 
 
 @column(r"(?:On .*)?Relative errors: .*", ".+")
 def certificate_cells(cell: Cell) -> str:
     study_certificates = certificates(cell.spot.study)
     if cell.head == "Verdict":
-        shown = [
+        verdicts = [
             f"{certificate['verdict']}"
             for certificate in study_certificates
             if certificate["backend"] == cell.first
         ]
         imported = ": imported" if cell.spot.study.imported else ""
-        return shown[0] if shown else f"no certificate{imported}"
+        return verdicts[0] if verdicts else f"no certificate{imported}"
     if not any(certificate["backend"] == cell.first for certificate in study_certificates):
         runs = [run for run in cell.spot.study.runs if run.attempts and cell.first in timed(run)]
         return f"{len(runs)}" if cell.head == "Runs" else NONE

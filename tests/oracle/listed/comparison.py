@@ -86,8 +86,10 @@ def repeats_differ(study: Study, labels: tuple[str, str]) -> float | str:
     for label in labels:
         seeds: dict[int | None, list[float]] = {}
         for run in study.completed(label):
-            last = [r["loss"] for _, r in run.steps if r["step"] > 0.8 * run.steps[-1][1]["step"]]
-            seeds.setdefault(run.key[0], []).append(fmean(last))
+            losses = [
+                record["loss"] for _, record in run.steps if record["step"] > 0.8 * run.steps[-1][1]["step"]
+            ]
+            seeds.setdefault(run.key[0], []).append(fmean(losses))
         for means in seeds.values():
             squares += sum((mean - fmean(means)) ** 2 for mean in means)
             freedom += len(means) - 1
@@ -108,13 +110,13 @@ def tier_cells(cell: Cell) -> str:
 )
 def pair_cells(cell: Cell) -> str:
     study, pair = cell.spot.study, frozenset((cell.row["Group"], cell.row["Against"]))
-    ratio, p = pair_ratio(study, cell.row["Group"], cell.row["Against"]), study.holm[pair]
+    ratio, p_value = pair_ratio(study, cell.row["Group"], cell.row["Against"]), study.holm[pair]
     assert ratio.ends
     return {
         "Difference": f"{100 * (ratio.middle - 1):+} %",
         "Interval": f"{100 * (ratio.ends[0] - 1):+} to {100 * (ratio.ends[1] - 1):+} %",
-        "p": "< 0.0001" if p < 1e-4 else f"{p}",
-        "Verdict": ("faster" if ratio.middle > 1 else "slower") if p <= 0.05 else "not told apart",
+        "p": "< 0.0001" if p_value < 1e-4 else f"{p_value}",
+        "Verdict": ("faster" if ratio.middle > 1 else "slower") if p_value <= 0.05 else "not told apart",
     }[cell.head]
 
 
@@ -129,15 +131,15 @@ def pairs(spot: Spot, match: re.Match[str]) -> str:
 )
 def comparison_caption(spot: Spot, match: re.Match[str]) -> str:
     margin = spot.study.design["margins"].get("tokens_per_second")
-    stated = f"; the study states a margin of {100 * margin} %" if margin else ""
-    return f"Tokens per second against {spot.study.baseline or 'the baseline'}, in the study's order{stated}. n: runs, or pairs of runs."
+    margin_text = f"; the study states a margin of {100 * margin} %" if margin else ""
+    return f"Tokens per second against {spot.study.baseline or 'the baseline'}, in the study's order{margin_text}. n: runs, or pairs of runs."
 
 
 @text(r"Loss over the last fifth of the steps minus .*", "caption")
 def loss_table_caption(spot: Spot, match: re.Match[str]) -> str:
     margin = spot.study.design["margins"].get("loss")
-    stated = f"; the study states a margin of {margin} nats" if margin else ""
-    return f"Loss over the last fifth of the steps minus {spot.study.baseline or 'the baseline'}'s, paired by step between runs of one seed{stated}. n: seeds."
+    margin_text = f"; the study states a margin of {margin} nats" if margin else ""
+    return f"Loss over the last fifth of the steps minus {spot.study.baseline or 'the baseline'}'s, paired by step between runs of one seed{margin_text}. n: seeds."
 
 
 @text(
@@ -201,11 +203,11 @@ def comparison_notes(study: Study, label: str) -> Iterator[str]:
         yield "no margin is stated: Declare margins: {loss: NATS} in the study before it runs."
     seeds = {run.key[0] for run in study.completed(label)} & {run.key[0] for run in study.completed(base)}
     run = study.completed(label)[0]
-    last = [record["step"] for _, record in run.steps if record["step"] > 0.8 * run.steps[-1][1]["step"]]
+    steps = [record["step"] for _, record in run.steps if record["step"] > 0.8 * run.steps[-1][1]["step"]]
     widened = ", widened by the noise of repeats" if repeats_differ(study, (label, base)) != NONE else ""
     if len(seeds) > 1:
-        yield f"90 % t interval of the mean difference over {len(seeds)} seeds, steps {last[0]} to {last[-1]}"
-    if len(last) < 24:
-        yield f"no interval: one seed, {len(last)} records, at least 24 needed, steps {last[0]} to {last[-1]}"
-    yield f"90 % interval of the mean difference over {len(last)} records of one seed{widened}, steps {last[0]} to {last[-1]}"
+        yield f"90 % t interval of the mean difference over {len(seeds)} seeds, steps {steps[0]} to {steps[-1]}"
+    if len(steps) < 24:
+        yield f"no interval: one seed, {len(steps)} records, at least 24 needed, steps {steps[0]} to {steps[-1]}"
+    yield f"90 % interval of the mean difference over {len(steps)} records of one seed{widened}, steps {steps[0]} to {steps[-1]}"
     yield "standard deviation of the difference of two repeats, pooled over both groups"

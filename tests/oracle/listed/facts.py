@@ -122,9 +122,11 @@ def calls_in(spot: Spot, run: Run) -> bool:
 def sizes(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     study = spot.study
     if spot.page == "kernels":
-        shown = [run for run in study.done if shown_on(spot, run)]
-        groups = len({run.label for run in shown})
-        yield f"Runs: n = {len(shown) // groups}" + (f" in each of {groups} groups" if groups > 1 else "")
+        shown_runs = [run for run in study.done if shown_on(spot, run)]
+        groups = len({run.label for run in shown_runs})
+        yield f"Runs: n = {len(shown_runs) // groups}" + (
+            f" in each of {groups} groups" if groups > 1 else ""
+        )
         return
     if spot.page == "frontier":
         yield f"Runs: n = 1 in each of {len(study.groups)} groups"
@@ -311,11 +313,11 @@ def as_the_overview(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         if study.baseline and kinds.verdict(study, label)[0] == "withheld"
     )
     if head == "GPUs: " and "No difference" in match[0]:
-        gpus, change, ends, p = gpu_effect(study)
-        assert ends and p > 0.05
+        gpus, change, ends, p_value = gpu_effect(study)
+        assert ends and p_value > 0.05
         yield (
             f"GPUs: No difference between the {gpus} GPUs was found: steps took {100 * change} % longer on the slowest than "
-            f"on the fastest ({100 * ends[0]} to {100 * ends[1]} %; F test, p = {p})."
+            f"on the fastest ({100 * ends[0]} to {100 * ends[1]} %; F test, p = {p_value})."
         )
 
 

@@ -35,12 +35,12 @@ def headline(spot: Spot, match: re.Match[str]) -> str:
             cites(match[0], int(match["n"])).partition(". ")[0],
             certificates(spot.study),
         )
-        if wrong := [
+        if backends := [
             str(certificate["backend"])
             for certificate in study_certificates
             if certificate["verdict"] == "wrong"
         ]:
-            return f"{number}. Errors of {listed(wrong)} exceed what is allowed"
+            return f"{number}. Errors of {listed(backends)} exceed what is allowed"
         worst, name = max(
             (check["measured"] / check["tolerance"], certificate["backend"])
             for certificate in study_certificates
@@ -324,19 +324,19 @@ MIDDLE_RUN = "Bars: the run of the median {} (of two, the shorter). Marks: runs.
 def time_caption(spot: Spot, match: re.Match[str]) -> str:
     (steps,) = {run.steps[-1][1]["step"] for run in spot.study.done}
     parts = times(spot.study)
-    lost, gaps = "", ""
+    lost_text, gaps_text = "", ""
     if any("lost with an earlier attempt" in part_seconds for part_seconds in parts.values()):
-        lost = " Lost: an earlier attempt's time after the last of its steps that counts."
+        lost_text = " Lost: an earlier attempt's time after the last of its steps that counts."
     if unknown := sorted(
         label
         for label, part_seconds in parts.items()
         if None in (part_seconds["start-up"], part_seconds["rest"])
     ):
-        gaps = f" Start-up or rest are not known of {', '.join(unknown)}."
+        gaps_text = f" Start-up or rest are not known of {', '.join(unknown)}."
     return (
         f"Runs of {steps} steps, without pauses between attempts. {MIDDLE_RUN.format('time')} Start-up: to the first step, with the "
         "backend's certificate. First step's extra: beyond a median step; with the steps, it is the training time."
-        f"{lost} Rest: records, audits, checkpoints, the end.{gaps}"
+        f"{lost_text} Rest: records, audits, checkpoints, the end.{gaps_text}"
     )
 
 
@@ -347,13 +347,13 @@ def profile_caption(spot: Spot, match: re.Match[str]) -> str:
     short = [run for run in runs if run.profile["attention"] < floors[run]]
     amount = kinds.span([100 * (1 - run.profile["attention"] / floors[run]) for run in short])
     unlike = sum(abs(sum(run.profile.values()) / run.seconds - 1) > 0.1 for run in runs)
-    wrong = [run.label for run in short if run.profile["attention"] < 0.9 * floors[run]]
+    wrong_labels = [run.label for run in short if run.profile["attention"] < 0.9 * floors[run]]
     return (
         f"{MIDDLE_RUN.format('timed step')} Attention includes its products. Timed in a few steps after the last one of the run; idle: the "
         "rest of a step without the profiler. Floor: at rates measured on the device, no strict limit: products and "
         "causal attention at those of products, the rest at the memory bandwidth. Shorter than their floor: attention "
         f"in {len(short)} of {len(runs)} runs, by {amount} %. In {unlike} of {len(spot.study.measured)} groups these took "
-        f"over 10 % longer or shorter than the timed ones. Wrong for {', '.join(wrong)}: attention would take less than "
+        f"over 10 % longer or shorter than the timed ones. Wrong for {', '.join(wrong_labels)}: attention would take less than "
         "its floor, so some kernels count as other parts."
     )
 
@@ -382,15 +382,15 @@ def marks(spot: Spot) -> str:
 def _marks(spot: Spot) -> str:
     quantity = QUANTITIES[quantity_of(spot)]
     values = [value for label in spot.study.measured if (value := quantity(spot.study, label))]
-    drawn = {
+    estimates = {
         label: estimate
         for label in spot.study.measured
         if (value := quantity(spot.study, label)) and (estimate := kinds.told(value)).ends
     }
-    ranges = [label for label, value in drawn.items() if value.is_range]
+    ranges = [label for label, value in estimates.items() if value.is_range]
     lines = []
-    if len(drawn) > len(ranges):
-        lines.append("intervals where there is one" if len(drawn) < len(values) else "intervals")
+    if len(estimates) > len(ranges):
+        lines.append("intervals where there is one" if len(estimates) < len(values) else "intervals")
     several = {label for label in ranges if len(spot.study.completed(label)) > 1}
     for kind, labels in (
         ("records", [label for label in ranges if label not in several]),
@@ -443,7 +443,7 @@ def efficiency_caption(spot: Spot, match: re.Match[str]) -> str:
         ]
         return f"Dot plot of percent of a large product's rate by backend and pass, {shape}. {'; '.join(shares)}."
     backends = sorted({row["attention"] for run in study.runs for row in run.kernels})
-    untimed = [
+    backends_without_time = [
         f"{name} ({kinds.CELLS['backends']['Outcome'](study, name)[0]})"
         for name in backends
         if name not in timed
@@ -451,7 +451,7 @@ def efficiency_caption(spot: Spot, match: re.Match[str]) -> str:
     return (
         "The product: a large one, in the same process and precision. Not comparable with MFU. Replayed from CUDA "
         f"graphs: {shape}, the largest shape with the most backends."
-        + (f" Without a time there: {', '.join(untimed)}." if untimed else "")
+        + (f" Without a time there: {', '.join(backends_without_time)}." if backends_without_time else "")
     )
 
 

@@ -34,8 +34,8 @@ def errors(study: Any) -> str:
 @text(r"Filled: the largest value that trained .*", "figcaption")
 @text(r"A mark is a probe: .*", "figcaption")
 def frontier_caption(spot: Spot, match: re.Match[str]) -> str:
-    before, memory, _ = re.split(r"((?:Memory|The rule is the memory): )", match[0], maxsplit=1)
-    return f"{before}{memory}{cards(spot.study)}."
+    beginning, memory, _ = re.split(r"((?:Memory|The rule is the memory): )", match[0], maxsplit=1)
+    return f"{beginning}{memory}{cards(spot.study)}."
 
 
 @text(rf"Dot plot of the largest {UNIT} that fit, by group: .*", "figcaption")

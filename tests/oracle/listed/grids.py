@@ -115,8 +115,8 @@ def sweep_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
             if abs(value.middle / extreme - 1) < 1e-9
         ]
 
-    missing = len(placement) - len(values)
-    remark = f" {missing} cell{' has' if missing == 1 else 's have'} no value." if missing else ""
+    empty_cells = len(placement) - len(values)
+    remark = f" {empty_cells} cell{' has' if empty_cells == 1 else 's have'} no value." if empty_cells else ""
     for low in ends(min):
         yield from (f"{start}: {match['what']} from {low} to {high}.{remark}" for high in ends(max))
 
@@ -125,9 +125,9 @@ def sweep_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
 def sweep_mfu_caption(spot: Spot, match: re.Match[str]) -> str:
     study = spot.study
     values = [value for label in study.measured if (value := kinds.mfu_of(study, label))]
-    drawn = [estimate for value in values if (estimate := kinds.told(value)).ends]
-    ranges = " or ranges of a run's records" if any(value.is_range for value in drawn) else ""
-    condition = " where there is one" if len(drawn) < len(values) else ""
+    estimates = [estimate for value in values if (estimate := kinds.told(value)).ends]
+    ranges = " or ranges of a run's records" if any(value.is_range for value in estimates) else ""
+    condition = " where there is one" if len(estimates) < len(values) else ""
     outcomes = {run.outcome for run in study.runs if not run.done}
     caption = (
         "(6 N + 12 L H Q T) FLOP a token over the device's dense peak; no causal discount, no recomputation."
@@ -141,10 +141,10 @@ def sweep_mfu_caption(spot: Spot, match: re.Match[str]) -> str:
         caption += f" Numbers: the median of a cell's runs; darker is more{scale}."
         caption += " A cell with a dashed edge has no value, and says how its runs ended." if outcomes else ""
     else:
-        caption += f" Marks: the median of a cell's runs.{f' Bars: intervals{ranges}{condition}.' if drawn else ''} Side by side: one value."
+        caption += f" Marks: the median of a cell's runs.{f' Bars: intervals{ranges}{condition}.' if estimates else ''} Side by side: one value."
         caption += (
-            f" Logarithmic: {x}."
-            if is_logarithmic(study, x := next(iter(places(spot)[study.measured[0]])))
+            f" Logarithmic: {axis}."
+            if is_logarithmic(study, axis := next(iter(places(spot)[study.measured[0]])))
             else ""
         )
         caption += " Crosses below the axis: runs that did not complete there." if has_gaps(spot) else ""
@@ -183,8 +183,10 @@ def is_logarithmic(study: Study, axis: str) -> bool:
 
 @text(r"No value at all: .*", "p.warning")
 def no_value(spot: Spot, match: re.Match[str]) -> str:
-    empty = [line for line, labels in lines_of(spot).items() if not any(map(spot.study.completed, labels))]
-    return f"No value at all: {'; '.join(empty)} (OOM)."
+    empty_lines = [
+        line for line, labels in lines_of(spot).items() if not any(map(spot.study.completed, labels))
+    ]
+    return f"No value at all: {'; '.join(empty_lines)} (OOM)."
 
 
 @text(r"100 x \(1 - seconds per token / .*|100 x \(1 - peak memory / .*", "figcaption")

@@ -43,21 +43,21 @@ def flags(study: Study, run: Run) -> Iterator[tuple[str, str]]:
         record["loss"] - arithmetic_median([other.steps[index][1]["loss"] for other in others])
         for index, (_, record) in enumerate(run.steps)
     ]
-    last = differences[-len(differences) // 5 :]
+    last_differences = differences[-len(differences) // 5 :]
     if run.label not in study.wrong:
         yield (
             "note",
             (
-                f"{run.label}: its loss against the median of {len(others)} others is inconclusive: {fmean(last):+} nats, no "
-                f"interval: one seed, {len(last)} records, at least 24 needed."
+                f"{run.label}: its loss against the median of {len(others)} others is inconclusive: {fmean(last_differences):+} nats, no "
+                f"interval: one seed, {len(last_differences)} records, at least 24 needed."
             ),
         )
         return
     run_mean, *means = (
-        fmean(record["loss"] for _, record in log.steps[-len(last) :]) for log in (run, *others)
+        fmean(record["loss"] for _, record in log.steps[-len(last_differences) :]) for log in (run, *others)
     )
-    t = (run_mean - fmean(means)) / (deviation(means) * sqrt(1 + 1 / len(means)))
-    p = 2 * t_tail(abs(t), len(means) - 1) * len(study.done)
+    statistic = (run_mean - fmean(means)) / (deviation(means) * sqrt(1 + 1 / len(means)))
+    p_value = 2 * t_tail(abs(statistic), len(means) - 1) * len(study.done)
     tenth = len(differences) // 10
     parts = [
         f"{fmean(differences[index : index + tenth]):+} over steps {index + 1}-{index + tenth}"
@@ -66,9 +66,9 @@ def flags(study: Study, run: Run) -> Iterator[tuple[str, str]]:
     yield (
         "error",
         (
-            f"{run.label}: its loss against the median of {len(others)} others differs by {fmean(last):+} nats, as no other's does. "
+            f"{run.label}: its loss against the median of {len(others)} others differs by {fmean(last_differences):+} nats, as no other's does. "
             f"Its mean over these steps is {run_mean - fmean(means):+} nats from that of the {len(others)} others, whose standard "
-            f"deviation is {deviation(means)}: p = {p} (t, {len(means) - 1} degrees of freedom, corrected for {len(study.done)} "
+            f"deviation is {deviation(means)}: p = {p_value} (t, {len(means) - 1} degrees of freedom, corrected for {len(study.done)} "
             f"runs). Parts of the run that differ: {'; '.join(parts)}."
         ),
     )

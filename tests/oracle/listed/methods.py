@@ -53,9 +53,9 @@ def rule(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         if match[0].startswith(start):
             yield cites(match[0], *numbers(spot.study, match[0]))
     if spot.page == "methods" and "Certificates lists what was found" in match[0]:
-        before, lists, _ = match[0].partition("Certificates lists what was found")
+        beginning, lists, _ = match[0].partition("Certificates lists what was found")
         counts = certified(spot.study)
-        yield before + lists + (f": {counts}." if counts else ".")
+        yield beginning + lists + (f": {counts}." if counts else ".")
     if not NUMBER.search(match[0]) and (spot.page == "methods" or match[0].endswith("?")):
         yield match[0]  # a rule, or a question, without a number
 

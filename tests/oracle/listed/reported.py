@@ -125,11 +125,11 @@ def without_ratio(spot: Spot, match: re.Match[str]) -> Iterator[str]:
         if OTHER_WORK in changed:
             reason = f"the runs here are other work than the numbers are about, by {OTHER_WORK}"
         elif not number.has_ratio:
-            incomparable = {
+            quantities = {
                 other.name for other in quoted(spot.study) if other.run is number.run and not other.has_ratio
             }
             names = [
-                title.partition(",")[0].lower() for name, (title, _) in OURS.items() if name in incomparable
+                title.partition(",")[0].lower() for name, (title, _) in OURS.items() if name in quantities
             ]
             reason = f"{', '.join(names)}: the runs here differ from the study by {SHORTER}"
         else:

@@ -95,7 +95,7 @@ def steps_fact(spot: Spot, match: re.Match[str]) -> str:
     share = ""
     if run.steps and "training_tokens" in run.steps[-1][1]:
         tokens = [record for _, record in run.steps]
-        share = f"; {100 * sum(r['training_tokens'] for r in tokens) / sum(r['tokens'] for r in tokens)} % of the tokens count in the loss"
+        share = f"; {100 * sum(entry['training_tokens'] for entry in tokens) / sum(entry['tokens'] for entry in tokens)} % of the tokens count in the loss"
     return f"{head}: {NONE if step is None else step} of {planned}{share}"
 
 
@@ -242,7 +242,12 @@ def slowest(spot: Spot, match: re.Match[str]) -> str:
     assert spot.run
     counted = spot.run.counted
     rank, occurrences = Counter(record["slowest_rank"] for record in counted).most_common(1)[0]
-    excess = 100 * (plain_median(r["slowest_rank_seconds"] / r["other_ranks_seconds"] for r in counted) - 1)
+    excess = 100 * (
+        plain_median(
+            interval["slowest_rank_seconds"] / interval["other_ranks_seconds"] for interval in counted
+        )
+        - 1
+    )
     return f"{match[0].partition(':')[0]}: after the warm-up, rank {rank} on nid001 was slowest in {occurrences} of {len(counted)} intervals, by {excess} % of the median of the others"
 
 
@@ -277,15 +282,16 @@ def machine_cells(cell: Cell) -> str:
     attempt = next(
         candidate for candidate in cell.spot.run.attempts if f"Attempt {candidate.number}" == cell.head
     )
-    before, after = (record.get("clocks", {}) for record in (attempt.manifest, attempt.result))
+    clocks_before, clocks_after = (record.get("clocks", {}) for record in (attempt.manifest, attempt.result))
     value = {
-        "Power limit, W": before.get("power_limit_watts"),
-        "Clock, MHz": before.get("sm_mhz"),
-        "Memory clock, MHz": before.get("memory_mhz"),
+        "Power limit, W": clocks_before.get("power_limit_watts"),
+        "Clock, MHz": clocks_before.get("sm_mhz"),
+        "Memory clock, MHz": clocks_before.get("memory_mhz"),
         "Throttled by the power limit, s": (
-            after.get("power_capped_seconds", 0) - before.get("power_capped_seconds", 0)
+            clocks_after.get("power_capped_seconds", 0) - clocks_before.get("power_capped_seconds", 0)
         ),
-        "Throttled by heat or supply, s": after.get("slowed_seconds", 0) - before.get("slowed_seconds", 0),
+        "Throttled by heat or supply, s": clocks_after.get("slowed_seconds", 0)
+        - clocks_before.get("slowed_seconds", 0),
         "Other processes on the GPU": attempt.manifest.get("device_users"),
         "Load before": attempt.manifest.get("load_before"),
         "Load after": attempt.result.get("load_after"),

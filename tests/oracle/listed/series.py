@@ -73,8 +73,10 @@ def series_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     for fixed in series.series(spot.study, spot.figure) if spot.figure in FIGURES else ():
         figure, estimates = FIGURES[spot.figure], of_line(spot, fixed)
         values = {key: value.middle for key, value in estimates.items() if value}
-        missing = len(estimates) - len(values)
-        remark = f" {missing} cell{' has' if missing == 1 else 's have'} no value." if missing else ""
+        empty_cells = len(estimates) - len(values)
+        remark = (
+            f" {empty_cells} cell{' has' if empty_cells == 1 else 's have'} no value." if empty_cells else ""
+        )
         if not values:
             continue
         ends = [
@@ -97,8 +99,10 @@ def tiles_description(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     for fixed in series.series(spot.study, "kernel_tile"):
         estimates = of_line(spot, fixed)
         values = {key: value.middle for key, value in estimates.items() if value}
-        missing = len(estimates) - len(values)
-        remark = f" {missing} cell{' has' if missing == 1 else 's have'} no value." if missing else ""
+        empty_cells = len(estimates) - len(values)
+        remark = (
+            f" {empty_cells} cell{' has' if empty_cells == 1 else 's have'} no value." if empty_cells else ""
+        )
         ends = [
             f"{values[end]} ({series.in_words(end[1])}, {end[0]})"
             for end in (min(values, key=lambda key: values[key]), max(values, key=lambda key: values[key]))
@@ -183,8 +187,8 @@ def map_description(spot: Spot, match: re.Match[str]) -> str:
         f"{rates[key].middle} ({key[0]}, sequence length {key[1].length}, batch {key[1].batch})"
         for key in (low, high)
     ]
-    missing = len(series.rows(spot)) - len(rates)
-    remark = f" {missing} cell{' has' if missing == 1 else 's have'} no value." if missing else ""
+    empty_cells = len(series.rows(spot)) - len(rates)
+    remark = f" {empty_cells} cell{' has' if empty_cells == 1 else 's have'} no value." if empty_cells else ""
     return f"Heat map by {match['over']}: kernel TFLOP/s from {ends[0]} to {ends[1]}.{remark}"
 
 

@@ -158,9 +158,7 @@ def beside_of(study: Study) -> str:
         for run in study.runs
         for attempt in run.attempts
     ]
-    return (
-        f"up to {max(sum(a <= moment < b for a, b in ends) for moment, _ in ends)} at a time on one machine"
-    )
+    return f"up to {max(sum(start <= moment < end for start, end in ends) for moment, _ in ends)} at a time on one machine"
 
 
 def peak_of_setup(study: Study) -> str:
@@ -225,8 +223,8 @@ def throttling_of(study: Study) -> str:
     """Share of the wall time in which the power limit held the clocks back."""
     (run,) = study.runs
     result = run.measured.result
-    before = run.measured.manifest["clocks"]["power_capped_seconds"]
-    share = 100 * (result["clocks"]["power_capped_seconds"] - before) / result["wall_seconds"]
+    capped_before = run.measured.manifest["clocks"]["power_capped_seconds"]
+    share = 100 * (result["clocks"]["power_capped_seconds"] - capped_before) / result["wall_seconds"]
     return f"by the power limit for {share} % of the wall time, by heat or the power supply at no time"
 
 
@@ -353,12 +351,12 @@ def backend_cells(cell: Cell) -> str:
         if label in {run.config.get("attention"), *(row["attention"] for row in run.kernels)}
         and (run.attempts or cell.head == "Runs")
     ]
-    done = sum(run.done for run in runs)
+    completed = sum(run.done for run in runs)
     verdicts = Counter(verdict_of(study, run, label) for run in runs if run.attempts)
     uncertified = verdicts.pop("none", 0)
     return {
         "Package": "torch 2.13.0",
-        "Runs": f"{done} of {len(runs)}" if done < len(runs) else f"{done}",
+        "Runs": f"{completed} of {len(runs)}" if completed < len(runs) else f"{completed}",
         "Verdict": "; ".join(
             [
                 *verdicts,

@@ -199,7 +199,10 @@ def name_of_group(cell: Cell) -> str:
 def scaling_cells(cell: Cell) -> str:
     study, label = cell.spot.study, cell.row["group"]
     base = next(iter(study.groups))
-    gpus, rate = study.completed(label)[0].gpus, study.over(label, lambda run, s: run.tokens / s).middle
+    gpus, rate = (
+        study.completed(label)[0].gpus,
+        study.over(label, lambda run, seconds: run.tokens / seconds).middle,
+    )
     ratio = pair_ratio(study, label, base) if label != base else Value(1)
     limits = f"finding. The clock and power limits of {label} and {base} were not recorded. Runs of auto have no valid certificate."
     return {

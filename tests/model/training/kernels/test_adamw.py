@@ -98,14 +98,14 @@ def test_a_gradient_that_is_not_finite_gives_a_norm_that_is_not(device):
 
 
 def test_a_saved_state_resumes_with_the_steps_count(device):
-    whole, _ = pair(device)
-    first, _ = pair(device)
-    train(whole, 3)
-    train(first, 3)
-    second = optim.OnePassAdamW(zip(SHAPES, first.parameters, strict=True), weight_decay=0.1)
-    for name, tensor in second.state().items():
-        tensor.copy_(first.state()[name])
-    for optimizer in (whole, second):
+    reference, _ = pair(device)
+    stopped, _ = pair(device)
+    train(reference, 3)
+    train(stopped, 3)
+    resumed = optim.OnePassAdamW(zip(SHAPES, stopped.parameters, strict=True), weight_decay=0.1)
+    for name, tensor in resumed.state().items():
+        tensor.copy_(stopped.state()[name])
+    for optimizer in (reference, resumed):
         train(optimizer, 2)
-    for parameter, expected in zip(second.parameters, whole.parameters, strict=True):
+    for parameter, expected in zip(resumed.parameters, reference.parameters, strict=True):
         assert torch.equal(parameter, expected)

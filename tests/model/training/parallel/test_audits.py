@@ -60,7 +60,7 @@ def test_each_audit_is_made_by_one_process_and_kept_by_the_first(way, texts):  #
     rows = 32 // (2 * WAYS[way]["context"]) if "context" in WAYS[way] else 32
     assert {size for _, _, size, _ in verdicts} == {rows}
     assert {first for _, first, *_ in verdicts} == set(range(0, 32, rows))
-    assert all(f"rows {first} to {first + rows - 1}" in where for _, first, _, where in verdicts)
+    assert all(f"rows {first} to {first + rows - 1}" in location for _, first, _, location in verdicts)
 
 
 def audited_in_graphs(world, texts, config):  # noqa: F811

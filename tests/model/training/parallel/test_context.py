@@ -37,13 +37,18 @@ def of_one_process(name: str, case: Case) -> dict[str, torch.Tensor]:
 def of_each(world, name: str, case: Case) -> dict[str, Any]:
     """What a process that has its share of all tensors gets; its output and gradients."""
     shared = context.Shared(attention.load(name), replace(case, context=world.parallel.context), world)
-    x = numbers(case)
-    return sent(run(shared, Inputs(*(context.mine(y, world) for y in (x.q, x.k, x.v, x.do)))))
+    inputs = numbers(case)
+    return sent(
+        run(
+            shared,
+            Inputs(*(context.mine(tensor, world) for tensor in (inputs.q, inputs.k, inputs.v, inputs.do))),
+        )
+    )
 
 
 def sent(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     """As a pipe can carry it."""
-    return {step: x.float().cpu().numpy() for step, x in tensors.items()}
+    return {step: tensor.float().cpu().numpy() for step, tensor in tensors.items()}
 
 
 def gathered(answers: list[dict[str, Any]], step: str) -> torch.Tensor:
@@ -74,8 +79,8 @@ def test_on_gpus_they_keep_to_what_one_call_may_be_off_by(name, processes) -> No
     if reasons := attention.refusals(attention.load(name), replace(case, context=processes)):
         pytest.skip("; ".join(reasons))
     answers = together(of_each, name, case, device="cuda", context=processes)
-    x = numbers(case)
-    exact, plain = reference.exact(x, True), reference.same_precision(x, True)
+    inputs = numbers(case)
+    exact, plain = reference.exact(inputs, True), reference.same_precision(inputs, True)
     for step, allowed in plain.items():
         tensor, expected = gathered(answers, step), exact.values[step].cpu()
         assert off(tensor, expected) < 2 * off(allowed.cpu(), expected), step
@@ -101,9 +106,9 @@ def test_gradients_are_added_in_float32() -> None:
 
 def test_in_one_process_the_joined_parts_are_the_whole() -> None:
     for name in BACKENDS:
-        whole, joined = (of_one_process(name, replace(CASE, context=n)) for n in (1, 3))
-        for step, x in whole.items():
-            assert off(joined[step], x) < TOLERANCE, (name, step)
+        whole, joined = (of_one_process(name, replace(CASE, context=count)) for count in (1, 3))
+        for step, tensor in whole.items():
+            assert off(joined[step], tensor) < TOLERANCE, (name, step)
 
 
 def test_each_process_has_an_early_and_a_late_part() -> None:
@@ -117,22 +122,29 @@ def test_each_process_has_an_early_and_a_late_part() -> None:
 
 
 def test_a_process_that_is_alone_has_all_tokens() -> None:
-    x = torch.arange(8)[None]
-    assert context.mine(x, ALONE) is x
+    tokens = torch.arange(8)[None]
+    assert context.mine(tokens, ALONE) is tokens
 
 
 def test_all_tokens_come_back_to_where_they_were() -> None:
-    x = torch.randn(2, 3, 24, 2, 4)
-    assert torch.equal(context._in_order(context._by_process(x, 3)), x)
+    tokens = torch.randn(2, 3, 24, 2, 4)
+    assert torch.equal(context._in_order(context._by_process(tokens, 3)), tokens)
 
 
 def of_compiled(world, case: Case) -> dict[str, Any]:
     case = replace(case, context=world.parallel.context)
     shared = context.Shared(attention.load("math"), case, world, outside_graphs=True)
     block = torch.compile(lambda q, k, v: shared(q + 0, k + 0, v + 0) * 1, backend="aot_eager")
-    x = numbers(case)
+    inputs = numbers(case)
     with warnings.catch_warnings(action="ignore"):  # Dynamo looks at `.grad` of what its graph goes on from
-        return sent(run(block, Inputs(*(context.mine(y, world) for y in (x.q, x.k, x.v, x.do)))))
+        return sent(
+            run(
+                block,
+                Inputs(
+                    *(context.mine(tensor, world) for tensor in (inputs.q, inputs.k, inputs.v, inputs.do))
+                ),
+            )
+        )
 
 
 def test_a_compiled_block_leaves_it_out_of_its_graph() -> None:

@@ -76,12 +76,14 @@ def records(world, texts, config):
 @pytest.fixture(scope="module")
 def alone(texts):
     """The records of one process, by what its steps are made of."""
-    return {more: records(ALONE, texts, config(**settings)) for more, settings in MORE.items()}
+    return {variant: records(ALONE, texts, config(**settings)) for variant, settings in MORE.items()}
 
 
-@pytest.mark.parametrize(("way", "more"), PAIRS)
-def test_the_same_batches_give_the_same_losses_and_norms_on_any_number_of_processes(way, more, alone, texts):
-    settings, alone = MORE[more], alone[more]
+@pytest.mark.parametrize(("way", "variant"), PAIRS)
+def test_the_same_batches_give_the_same_losses_and_norms_on_any_number_of_processes(
+    way, variant, alone, texts
+):
+    settings, alone = MORE[variant], alone[variant]
     first, *others = together(records, texts, config(WAYS[way], **settings), **WAYS[way])
     assert not any(others)  # the first process alone reports
     for name in ("loss", "grad_norm"):
@@ -120,10 +122,10 @@ def joined(world, texts, config):
 
 @pytest.mark.parametrize("way", ["DDP", "FSDP2", "FSDP2, gathered once"])
 def test_a_loss_that_is_joined_to_the_head_is_the_same(way, texts):
-    alone = records(ALONE, texts, config())
+    single_records = records(ALONE, texts, config())
     first, _ = together(joined, texts, config(WAYS[way]), **WAYS[way])
     for name in ("loss", "grad_norm"):
-        expected = [getattr(record, name) for record in alone]
+        expected = [getattr(record, name) for record in single_records]
         assert [getattr(record, name) for record in first] == pytest.approx(expected, rel=TOLERANCE)
 
 
@@ -131,11 +133,11 @@ def test_a_loss_that_is_joined_to_the_head_is_the_same(way, texts):
 @pytest.mark.filterwarnings("default")  # Dynamo looks at what warns
 def test_compiled_blocks_give_the_same(way, texts):
     settings = {**MORE["in parts, recomputed"], "steps": 2}
-    alone = records(ALONE, texts, config(**settings))
+    single_records = records(ALONE, texts, config(**settings))
     (first, graphs), _ = together(compiled, texts, config(WAYS[way], compile=True, **settings), **WAYS[way])
     assert graphs > 0
     for name in ("loss", "grad_norm"):
-        expected = [getattr(record, name) for record in alone]
+        expected = [getattr(record, name) for record in single_records]
         assert [getattr(record, name) for record in first] == pytest.approx(expected, rel=TOLERANCE)
 
 

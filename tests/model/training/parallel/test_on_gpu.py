@@ -74,11 +74,11 @@ def held_up(world, texts, config):  # noqa: F811
     if world.place.rank == 1:
         forward = Block.forward
 
-        def slow(*arguments):
+        def slow_forward(*arguments):
             torch.cuda._sleep(200_000_000)
             return forward(*arguments)
 
-        Block.forward = slow
+        Block.forward = slow_forward
     records = []
     train(config, Source(texts), records.append, world=world)
     return records

@@ -44,15 +44,15 @@ def alone(own_count):
 def held_up(call, world):
     """A call that the others have to wait for: time goes by as soon as none of them counts its own."""
 
-    def slow(*arguments, **options):
+    def slow_call(*arguments, **options):
         own_count = COUNTING[world.place.rank]
-        until = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not alone(own_count):
-            assert time.monotonic() < until, "a process counts as its own what it waits for"
+            assert time.monotonic() < deadline, "a process counts as its own what it waits for"
             time.sleep(0.001)
         return call(*arguments, **options)
 
-    return slow
+    return slow_call
 
 
 def shown(world):

@@ -68,23 +68,25 @@ def attempt(world, texts, folder, stop_after=0, resume=None):
 
 
 def stopped_and_resumed(world, texts, folder):
-    whole, _ = attempt(world, texts, folder / "whole")
+    whole_losses, _ = attempt(world, texts, folder / "whole")
     first, ending = attempt(world, texts, folder / "attempt-1", stop_after=STOP)
     second, _ = attempt(world, texts, folder / "attempt-2", resume=folder / "attempt-1")
-    return whole, first + second, ending
+    return whole_losses, first + second, ending
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_of_several_processes_goes_on_bit_for_bit(way, texts, tmp_path):
     """On as many processes; on one it goes on too, with losses that are the same up to rounding."""
-    (whole, resumed, _), *others = answers = together(stopped_and_resumed, texts, tmp_path, **WAYS[way])
-    assert len(whole) == STEPS
-    assert resumed == whole
+    (whole_losses, resumed, _), *others = answers = together(
+        stopped_and_resumed, texts, tmp_path, **WAYS[way]
+    )
+    assert len(whole_losses) == STEPS
+    assert resumed == whole_losses
     assert [(losses, resumed_losses) for losses, resumed_losses, _ in others] == [([], [])] * len(others)
     assert all(f"saved at step {STOP}" in ending for *_, ending in answers)
     assert checkpoint.inspect(tmp_path / "attempt-1" / "checkpoint") == STOP
     single_losses, _ = attempt(ALONE, texts, tmp_path / "attempt-3", resume=tmp_path / "attempt-1")
-    assert single_losses == pytest.approx(whole[STOP:], rel=TOLERANCE)
+    assert single_losses == pytest.approx(whole_losses[STOP:], rel=TOLERANCE)
 
 
 def no_space(descriptor):
@@ -164,10 +166,10 @@ def with_a_slow_disk(world, texts, folder, stop_after=0):
 
 def slow_and_stopped(world, texts, folder):
     """The losses of the run, and of one that goes on from its checkpoint; the step of that."""
-    whole, _, step = with_a_slow_disk(world, texts, folder)
+    whole_losses, _, step = with_a_slow_disk(world, texts, folder)
     attempt(world, texts, folder / "stopped", stop_after=2)
-    resumed, _ = attempt(world, texts, folder / "attempt-2", resume=folder / "attempt-1")
-    return whole, resumed, step
+    resumed_losses, _ = attempt(world, texts, folder / "attempt-2", resume=folder / "attempt-1")
+    return whole_losses, resumed_losses, step
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -175,9 +177,9 @@ def test_a_slow_disk_of_one_process_holds_up_no_step_and_gets_the_state_of_the_s
     way, texts, tmp_path
 ):
     """Byte for byte what a run writes that stops after that step."""
-    (whole, resumed, step), *_ = together(slow_and_stopped, texts, tmp_path, **WAYS[way])
-    assert (len(whole), step) == (STEPS, 2)
-    assert resumed == whole[2:]
+    (whole_losses, resumed_losses, step), *_ = together(slow_and_stopped, texts, tmp_path, **WAYS[way])
+    assert (len(whole_losses), step) == (STEPS, 2)
+    assert resumed_losses == whole_losses[2:]
     written, stopped = (contents(tmp_path / name / "checkpoint") for name in ("attempt-1", "stopped"))
     assert written == stopped
 
@@ -209,9 +211,9 @@ def killed_while_it_writes(world, texts, folder):
 
 
 def resumed(world, texts, folder):
-    whole, _ = attempt(world, texts, folder / "whole")
-    rest, _ = attempt(world, texts, folder / "attempt-2", resume=folder / "attempt-1")
-    return whole, rest
+    whole_losses, _ = attempt(world, texts, folder / "whole")
+    resumed_losses, _ = attempt(world, texts, folder / "attempt-2", resume=folder / "attempt-1")
+    return whole_losses, resumed_losses
 
 
 @pytest.mark.fault
@@ -219,5 +221,5 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_checkpoint_before(t
     with pytest.raises(AssertionError, match="it died"):
         together(killed_while_it_writes, texts, tmp_path / "attempt-1", shard=2)
     assert checkpoint.inspect(tmp_path / "attempt-1" / "checkpoint") == 2
-    (whole, rest), _ = together(resumed, texts, tmp_path, shard=2)
-    assert rest == whole[2:]
+    (whole_losses, resumed_losses), _ = together(resumed, texts, tmp_path, shard=2)
+    assert resumed_losses == whole_losses[2:]

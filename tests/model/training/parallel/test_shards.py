@@ -49,20 +49,20 @@ def state(world, seed=0, config=None, data="data"):
     training_state = checkpoint.TrainingState(config, data, model, optimizer)
     generator = torch.Generator().manual_seed(seed)
     for tensor in checkpoint.trained(training_state).values():
-        whole = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
+        values = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
         with torch.no_grad():
-            tensor.copy_(split(whole, tensor))
+            tensor.copy_(split(values, tensor))
     torch.manual_seed(100 * seed + world.place.rank)
     return training_state
 
 
-def split(whole, like):
+def split(values, template):
     """The same numbers, split like another tensor. The processes make the same ones."""
-    if not isinstance(like, DTensor):
-        return whole
+    if not isinstance(template, DTensor):
+        return values
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(whole, like.device_mesh, like.placements)
+    return distribute_tensor(values, template.device_mesh, template.placements)
 
 
 def local(tensor):
@@ -139,9 +139,9 @@ def test_copies_of_a_model_are_saved_once_between_them(tmp_path):
     assert together(save_and_load, tmp_path / "checkpoint", replicate=2) == [(True, True)] * 2
     sizes = [path.stat().st_size for path in tmp_path.glob("checkpoint/state-*")]
     checkpoint.save(tmp_path / "alone", state(ALONE, 1), STEP, PLACE)
-    (whole,) = [path.stat().st_size for path in tmp_path.glob("alone/state-*")]
-    assert sum(sizes) < 1.2 * whole
-    assert max(sizes) < 0.6 * whole
+    (full_size,) = [path.stat().st_size for path in tmp_path.glob("alone/state-*")]
+    assert sum(sizes) < 1.2 * full_size
+    assert max(sizes) < 0.6 * full_size
 
 
 def test_pytorchs_own_reader_reads_the_files(of_four):
@@ -177,8 +177,8 @@ def swap(path):
 def forget(path, instead=None):
     """A record that lacks a file, or names another, with a checksum that is right."""
     meta = checkpoint.read_meta(path.parent)
-    last = [] if instead is None else [meta.files[-1].model_copy(update={"name": instead})]
-    damaged = meta.model_copy(update={"files": [*meta.files[:-1], *last]}).sealed()
+    entries = [] if instead is None else [meta.files[-1].model_copy(update={"name": instead})]
+    damaged = meta.model_copy(update={"files": [*meta.files[:-1], *entries]}).sealed()
     path.write_text(damaged.model_dump_json())
 
 

@@ -18,8 +18,8 @@ WAYS = {"FSDP2": {"shard": 4}, "replicas": {"replicate": 4}, "HSDP": {"replicate
 def averaged(world, reduce):
     """A gradient over the processes, and whether its parameter is split."""
     module = split.root(nn.Linear(8, 8, bias=False, dtype=torch.bfloat16), TrainConfig(reduce=reduce), world)
-    x = torch.full((1, 8), GRADIENTS[world.place.rank], dtype=torch.bfloat16)
-    module(x).sum().backward()
+    inputs = torch.full((1, 8), GRADIENTS[world.place.rank], dtype=torch.bfloat16)
+    module(inputs).sum().backward()
     (weight,) = module.parameters()
     (gradient,) = local([weight.grad])
     return gradient.float().numpy().tolist(), is_cut(weight)
@@ -27,12 +27,12 @@ def averaged(world, reduce):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_gradients_are_added_up_in_float32_and_rounded_once_if_that_is_asked(way):
-    for gradient, cut in together(averaged, "float32", **WAYS[way]):
+    for gradient, is_split in together(averaged, "float32", **WAYS[way]):
         assert {number for row in gradient for number in row} == {ROUNDED_ONCE / 4}
-        assert cut
+        assert is_split
 
 
 def test_else_replicas_are_whole_and_add_up_in_the_precision_of_their_parameters():
-    for gradient, cut in together(averaged, "dtype", replicate=4):
+    for gradient, is_split in together(averaged, "dtype", replicate=4):
         assert all(number == pytest.approx(0.25, rel=2**-6) for row in gradient for number in row)
-        assert not cut
+        assert not is_split

@@ -97,10 +97,10 @@ def allocated_in_a_step(world, texts, config, limit):  # noqa: F811
     """In a calm step of the calmer process: what gloo's threads still send is there for longer, where they are late."""
     step = train(config, Source(texts), lambda record: None, world=world).step
     for _ in range(40):
-        least = min(world.gather(most_allocated(step)))
-        if least <= limit:
+        smallest = min(world.gather(most_allocated(step)))
+        if smallest <= limit:
             break
-    return least
+    return smallest
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -111,5 +111,5 @@ def test_a_step_takes_the_memory_that_is_forecast_of_it(parts, texts):  # noqa: 
         deep_config = deep(way, parts)
         copies = 4 if "replicate" in way else 3  # DDP also has a place for each gradient
         forecast = peak_memory(deep_config) - copies * trained_memory(deep_config) // 4
-        least, _ = together(allocated_in_a_step, texts, deep_config, 1.05 * forecast, **way)
-        assert 0.95 * forecast < least < 1.05 * forecast
+        smallest, _ = together(allocated_in_a_step, texts, deep_config, 1.05 * forecast, **way)
+        assert 0.95 * forecast < smallest < 1.05 * forecast

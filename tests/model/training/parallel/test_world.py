@@ -38,13 +38,13 @@ def test_a_process_that_joins_late_finds_the_others_although_they_have_answered(
     """By the store of rank 0, which goes with its process."""
     init_mesh, meshes, marker = device_mesh.init_device_mesh, [], tmp_path / "ended"
 
-    def late(*arguments, **options):
+    def late_init(*arguments, **options):
         meshes.append(arguments)
         if distributed.get_rank() == 3 and len(meshes) == 2:
             until(marker.exists)
         return init_mesh(*arguments, **options)
 
-    monkeypatch.setattr(device_mesh, "init_device_mesh", late)
+    monkeypatch.setattr(device_mesh, "init_device_mesh", late_init)
     assert together(finish, marker, shard=2, context=2) == [0, 1, 2, 3]
 
 
