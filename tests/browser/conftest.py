@@ -43,24 +43,24 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workspace with all studies."""
-    made = tmp_path_factory.mktemp("runs")
-    write_hostile(made)
-    write_after(made)
-    write_swept(made)
-    write_extremes(made)
-    collect(made)
-    return made
+    folder = tmp_path_factory.mktemp("runs")
+    write_hostile(folder)
+    write_after(folder)
+    write_swept(folder)
+    write_extremes(folder)
+    collect(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
 def site(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index over a report with everything in it, a comparison and the certificates of the machine."""
-    made = tmp_path_factory.mktemp("site")
-    build_report(workspace, STUDY, made / "report")
+    folder = tmp_path_factory.mktemp("site")
+    build_report(workspace, STUDY, folder / "report")
     sides = (StudySource(study, workspace, study) for study in (STUDY, AFTER))
-    build_pair(*sides, CompareOptions(margins={"tokens_per_second": 0.02, "loss": 0.005}), made / "pair")
-    certificates_page(workspace, made / "machine")
-    return build_index(made).parent
+    build_pair(*sides, CompareOptions(margins={"tokens_per_second": 0.02, "loss": 0.005}), folder / "pair")
+    certificates_page(workspace, folder / "machine")
+    return build_index(folder).parent
 
 
 @pytest.fixture(scope="session")
@@ -78,8 +78,8 @@ def visits(browser: Any, site: Path) -> list[Visit]:
 @pytest.fixture
 def few_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures over numeric axes of one quantity: those of the others are drawn alike."""
-    kept = [name for name in charts.names() if not name.startswith("sweep_") or "tokens" in name]
-    monkeypatch.setattr(charts, "names", lambda: tuple(kept))
+    names = [name for name in charts.names() if not name.startswith("sweep_") or "tokens" in name]
+    monkeypatch.setattr(charts, "names", lambda: tuple(names))
 
 
 @pytest.fixture(scope="session")

@@ -52,10 +52,10 @@ def test_the_arrow_keys_lead_along_a_row_and_say_what_the_mouse_would_show(token
     for key in (Keys.HOME, Keys.ARROW_DOWN, Keys.END):
         chart.send_keys(key)
         heard.append(tokens.execute_script("return document.querySelector('[role=status]').textContent"))
-    shown = tokens.find_element(By.ID, "vg-tooltip-element").text
+    tooltip = tokens.find_element(By.ID, "vg-tooltip-element").text
     assert len(set(heard)) == 3
     assert "null" not in " ".join(heard)
-    assert "".join(shown.split()) == "".join(heard[-1].replace("; ", "").split())
+    assert "".join(tooltip.split()) == "".join(heard[-1].replace("; ", "").split())
 
 
 def test_the_arrow_keys_lead_along_a_line_and_to_the_next_and_no_further(browser: Any, report: Path) -> None:
@@ -68,10 +68,10 @@ def test_the_arrow_keys_lead_along_a_line_and_to_the_next_and_no_further(browser
     heard = {}
     for key in (Keys.HOME, Keys.ARROW_RIGHT, Keys.END, Keys.ARROW_DOWN, Keys.ESCAPE):
         chart.send_keys(key)
-        said = browser.execute_script(
+        announcement = browser.execute_script(
             "return arguments[0].parentElement.querySelector('[role=status]').textContent", chart
         )
-        heard[key] = dict(each.split(" ", 1) for each in said.split("; "))
+        heard[key] = dict(part.split(" ", 1) for part in announcement.split("; "))
     first, second, last, other, _ = heard.values()
     assert int(first["step"]) < int(second["step"]) < int(last["step"]) == int(other["step"]) == 100
     assert first["group"] == last["group"] != other["group"]
@@ -92,8 +92,8 @@ def test_the_pointer_is_told_the_value_of_a_line_where_it_is(browser: Any, repor
         const { x, y } = line.getPointAtLength(line.getTotalLength() / 2).matrixTransform(line.getScreenCTM());
         line.dispatchEvent(new PointerEvent("pointermove", { bubbles: true, clientX: x, clientY: y }));
     """)
-    shown = browser.find_element(By.ID, "vg-tooltip-element").text.split()
-    assert 40 <= int(shown[shown.index("step") + 1]) <= 60
+    words = browser.find_element(By.ID, "vg-tooltip-element").text.split()
+    assert 40 <= int(words[words.index("step") + 1]) <= 60
 
 
 NAMING = """
@@ -196,7 +196,7 @@ def test_without_scripts_the_image_stands_where_the_figure_would(browser: Any, r
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get((report / "tokens.html").as_uri())
-        found = browser.execute_script("""
+        figures = browser.execute_script("""
             return [...document.querySelectorAll('figure')].map((figure) => {
                 const image = figure.querySelector('noscript img'), box = image.getBoundingClientRect();
                 return [image.naturalWidth > 0, image.alt.length > 20, box.width > 200,
@@ -205,7 +205,7 @@ def test_without_scripts_the_image_stands_where_the_figure_would(browser: Any, r
         """)
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-    assert found and all(all(each) for each in found), found
+    assert figures and all(all(checks) for checks in figures), figures
 
 
 def test_a_download_arrives_as_the_report_holds_it(tokens: Any, report: Path, tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ def build(out: Path, text: str, watched: bool) -> None:
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_text(f"<body><p>{text}</p></body>" if path.endswith("html") else "")
         (folder / MANIFEST).parent.mkdir()
-        found = {path: sha256(folder / path) for path in files(folder)}
-        made = ReportManifest(study="s", code="", packages={}, renderer="", records=True, files=found)
-        write_text(folder / MANIFEST, made.model_dump_json(), sync=False)
+        hashes = {path: sha256(folder / path) for path in files(folder)}
+        manifest = ReportManifest(study="s", code="", packages={}, renderer="", records=True, files=hashes)
+        write_text(folder / MANIFEST, manifest.model_dump_json(), sync=False)
         if watched:
             live.mark(folder, PAUSE)
 
@@ -84,12 +84,12 @@ def test_pages_of_a_watch_that_was_killed_say_so_and_stop_looking(browser: Any, 
     build(out, "one", watched=True)
     sign(out, 0, later=-3600)
     browser.get((out / "index.html").as_uri())
-    told = "return document.querySelector('.unwatched')?.textContent.includes('no sign of life since')"
-    assert becomes(browser, told)
+    condition = "return document.querySelector('.unwatched')?.textContent.includes('no sign of life since')"
+    assert becomes(browser, condition)
     sign(out, 0, later=5)
     assert becomes(browser, "return document.querySelector('.unwatched')", None), "it is alive after all"
     browser.execute_script("const now = Date.now; Date.now = () => now() + 3_600_000")
-    assert becomes(browser, told)
+    assert becomes(browser, condition)
     (out / "live.js").unlink()
     browser.get((out / "index.html").as_uri())
     assert becomes(browser, "return Boolean(document.querySelector('.unwatched'))")
@@ -102,4 +102,4 @@ def sign(out: Path, every: float, later: float = 0) -> None:
     """A sign of life, a little later than now, so that it differs from the one before."""
     live.sign(out, every)
     text = (out / "live.js").read_text()
-    (out / "live.js").write_text(re.sub(r"\[(\d+)", lambda found: f"[{int(found[1]) + later:.0f}", text))
+    (out / "live.js").write_text(re.sub(r"\[(\d+)", lambda match: f"[{int(match[1]) + later:.0f}", text))

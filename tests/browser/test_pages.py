@@ -78,7 +78,7 @@ def sound(visits: list[Visit]) -> None:
         assert (seen.name, seen.console, seen.requests) == (seen.name, [], [])
         assert (seen.name, seen.structure) == (seen.name, SOUND)
         assert (seen.name, seen.narrow) == (seen.name, {"width": NARROW, "unsaid": [], "cut": []})
-        assert (seen.name, [found for found in seen.axe.values() if found]) == (seen.name, [])
+        assert (seen.name, [violations for violations in seen.axe.values() if violations]) == (seen.name, [])
 
 
 @pytest.mark.parametrize("study", EXTREMES)

@@ -25,8 +25,8 @@ def sheets(browser: Any, page: Path, into: Path, width: int = WIDE) -> tuple[lis
     emulate(browser, width, media="")
     load(browser, page)
     ask(browser, "frame()")
-    made = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
-    into.write_bytes(base64.b64decode(made["data"]))
+    answer = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
+    into.write_bytes(base64.b64decode(answer["data"]))
     text = subprocess.run(["pdftotext", "-layout", into, "-"], capture_output=True, check=True).stdout
     return text.decode().split("\f")[:-1], browser.execute_script(HEADS)
 
@@ -51,10 +51,10 @@ def whole(printed: list[str], heads: list[str]) -> None:
         lines = [" ".join(line.split()) for line in sheet.splitlines() if line.strip()]
         assert lines, "an empty sheet"
         last = lines[-1]
-        found = [
+        matches = [
             head for head in heads if f" {head}".endswith(f" {last}") or f"{head} ".startswith(f"{last} ")
         ]
-        assert not found, last
+        assert not matches, last
 
 
 def test_a_table_repeats_its_head_on_every_sheet(browser: Any, report: Path, tmp_path: Path) -> None:

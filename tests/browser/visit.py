@@ -74,11 +74,11 @@ def visit(browser: Any, page: Path, name: str, axe: bool = True) -> Visit:
     emulate(browser)
     browser.get_log("browser"), browser.get_log("performance")  # what earlier pages left
     load(browser, page)
-    found: dict[str, list[str]] = {"light": ask(browser, "axe()")} if axe else {}
+    violations: dict[str, list[str]] = {"light": ask(browser, "axe()")} if axe else {}
     structure, links = ask(browser, "structure()"), ask(browser, "links()")
     if axe:
         emulate(browser, scheme="dark")
-        found["dark"] = ask(browser, f"axe({json.dumps(COLOURS)})")
+        violations["dark"] = ask(browser, f"axe({json.dumps(COLOURS)})")
     emulate(browser, NARROW)
     settle(browser)
     ask(browser, "frame()")
@@ -91,7 +91,7 @@ def visit(browser: Any, page: Path, name: str, axe: bool = True) -> Visit:
         hacked=browser.execute_script("return window.hacked"),
         structure=structure,
         links=links,
-        axe=found,
+        axe=violations,
         narrow=narrow,
     )
 

@@ -169,7 +169,7 @@ def fresh(tmp_path_factory):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("extras", "says"),
+    ("extras", "message"),
     [
         ("flash2", "conflict"),
         (
@@ -178,11 +178,11 @@ def fresh(tmp_path_factory):
         ),
     ],
 )
-def test_an_extra_that_needs_another_torch_or_is_none_ends_the_build(fresh, extras, says):
+def test_an_extra_that_needs_another_torch_or_is_none_ends_the_build(fresh, extras, message):
     (line,) = [line for line in instructions("RUN") if "install.py" in line]
     done = fresh.run(line, EXTRAS=extras)
     assert done.returncode != 0
-    assert says in done.stderr
+    assert message in done.stderr
     assert fresh.version("torch") == IMAGE["torch"]
     assert fresh.version("assay-studies") == ""
 
@@ -191,8 +191,8 @@ def test_the_containerfile_installs_the_project_and_keeps_the_torch_of_the_image
     for line in instructions("RUN"):
         done = fresh.run(line)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    kept = {name: fresh.version(name) for name in ("torch", "triton", "numpy")}
-    assert kept == {**IMAGE, "numpy": installed("numpy")}
+    versions = {name: fresh.version(name) for name in ("torch", "triton", "numpy")}
+    assert versions == {**IMAGE, "numpy": installed("numpy")}
     places = fresh.run(
         "python3 -P -c 'import runner, model, analysis as a; print(runner.__file__, model.__file__, a.__file__)'"
     )
@@ -211,9 +211,9 @@ def test_on_a_login_node_without_torch_none_is_installed(tmp_path, study):
     done = login.run(f"python3 {HOME}/containers/install.py")
     assert done.returncode == 0, done.stderr
     assert login.version("torch") == ""
-    shown = login.run(f"runner launch {study()} --profile alps --dry-run")
-    assert shown.returncode == 0, shown.stderr
-    assert "srun" in shown.stdout
+    dry_run = login.run(f"runner launch {study()} --profile alps --dry-run")
+    assert dry_run.returncode == 0, dry_run.stderr
+    assert "srun" in dry_run.stdout
     checks = {
         check["what"]: check for check in json.loads(login.run("runner doctor --profile alps --json").stdout)
     }

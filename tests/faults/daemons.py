@@ -112,13 +112,13 @@ class Daemons:
 
     def on_node(self, node):
         """The processes of a node's jobs, and the step daemons above them; no other cluster's."""
-        found = []
+        processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(*GONE, psutil.AccessDenied):
                 here = process.environ()
                 if (here.get("SLURM_CONF"), here.get("SLURMD_NODENAME")) == (self.env["SLURM_CONF"], node):
-                    found += [process, *step_daemons(process)]
-        return found
+                    processes += [process, *step_daemons(process)]
+        return processes
 
 
 def step_daemons(process):
@@ -130,11 +130,11 @@ def step_daemons(process):
 
 def training(root):
     """The processes of attempts that have begun and not ended, with the folders of their attempts."""
-    found = []
+    jobs = []
     for manifest in root.glob("*/*/attempt-*/manifest.json"):
         if not (manifest.parent / "result.json").exists():
             with contextlib.suppress(*GONE, ValueError):
-                said = json.loads(manifest.read_text())
-                if is_running(said["pid"], said["pid_started"]):
-                    found.append((psutil.Process(said["pid"]), manifest.parent))
-    return found
+                record = json.loads(manifest.read_text())
+                if is_running(record["pid"], record["pid_started"]):
+                    jobs.append((psutil.Process(record["pid"]), manifest.parent))
+    return jobs

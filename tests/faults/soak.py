@@ -121,8 +121,8 @@ class Soak:
 
     def victim(self):
         """The process of a run."""
-        found = [process for process, _ in training(self.root)]
-        return self.random.choice(found) if found else None
+        processes = [process for process, _ in training(self.root)]
+        return self.random.choice(processes) if processes else None
 
 
 def launcher_killed(soak):
@@ -216,16 +216,16 @@ def problems(soak, runs):
     end = time.monotonic() + 180
     while (queue := soak.daemons.ask("squeue", "-h")) and time.monotonic() < end:
         time.sleep(1)
-    found = [f"jobs are left in the queue:\n{queue}"] if queue else []
+    findings = [f"jobs are left in the queue:\n{queue}"] if queue else []
     outcomes = Counter(row["outcome"] or row["phase"] for row in json.loads(soak.say("status", "--json")))
     soak.say("collect")
     (counted,) = ask(soak, "SELECT count(*) AS n FROM runs")
     if outcomes != {"completed": runs} or counted["n"] != runs:
-        found.append(f"{counted['n']} runs in the database, outcomes {dict(outcomes)}")
+        findings.append(f"{counted['n']} runs in the database, outcomes {dict(outcomes)}")
     for what, query in CHECKS.items():
         if bad := ask(soak, query):
-            found.append(f"{what}: {', '.join(sorted({row['run_id'] for row in bad}))}")
-    return found
+            findings.append(f"{what}: {', '.join(sorted({row['run_id'] for row in bad}))}")
+    return findings
 
 
 def ask(soak, query):

@@ -66,8 +66,8 @@ def test_a_clock_that_is_set_back_an_hour_while_a_run_trains_changes_nothing(
     assert "0 to do" in runner("launch", path, "--set", "train.log_every=100").stderr, (
         "the launch still lives"
     )
-    _, said = launch.communicate(timeout=PATIENCE_SECONDS)
-    assert launch.returncode == 0, said
+    _, stderr = launch.communicate(timeout=PATIENCE_SECONDS)
+    assert launch.returncode == 0, stderr
     run = RunFolder(next(root.glob("tiny/[0-9a-f]*")))
     result = run.attempt(1).result
     assert result.ended_at < result.started_at, "the clock was set back"

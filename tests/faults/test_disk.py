@@ -77,7 +77,7 @@ def test_a_disk_that_fills_up_while_several_processes_train_fails_their_run_and_
     assert "rank 0 on" in launch.stderr and "could not write its result: is its disk full?" in launch.stderr
     assert "Traceback" not in launch.stderr
     (log,) = root.glob("tiny/*/attempt-1/steps.jsonl")
-    until(lambda: str(log.parent) not in [each.info["cwd"] for each in psutil.process_iter(["cwd"])])
+    until(lambda: str(log.parent) not in [process.info["cwd"] for process in psutil.process_iter(["cwd"])])
     log.unlink()  # room
     assert outcomes(runner) == ["failed"]
     runner("launch", study("matrix: {train.steps: [5]}\n", base=TWO), rc=0)
@@ -94,9 +94,9 @@ def test_on_a_full_disk_runs_can_be_seen_and_room_can_be_made_although_a_run_nee
         ledger.write("\n" * (4096 - ledger.tell() % 4096))  # no room is left in its last block
     small_disk()
     for verb in ("status", "gc"):
-        shown = runner(verb, rc=0)
+        answer = runner(verb, rc=0)
         why = "No space left on device; `ended` of attempt 1 was not recorded; until that can be done"
-        assert f"{folder.path}: {why}" in shown.stderr
+        assert f"{folder.path}: {why}" in answer.stderr
     assert outcomes(runner) == ["running"]
     (root / "ballast").unlink()
     assert outcomes(runner) == ["lost"]

@@ -169,7 +169,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "shown", "quarantined"),
+    ("name", "damage", "visible", "quarantined"),
     [
         ("run.json", HALF, False, True),
         ("ledger.jsonl", END, True, False),
@@ -182,25 +182,25 @@ DAMAGE = {
     ],
 )
 def test_a_damaged_file_is_named_hides_no_other_run_and_starts_nothing_again(
-    runner, study, made, root, name, damage, shown, quarantined
+    runner, study, made, root, name, damage, visible, quarantined
 ):
     shutil.copytree(made, root)
     path = study(PAIR, "before")
     run = next(root.glob("before/[0-9a-f]*"))
     whole = (run / name).read_bytes()
     (run / name).write_bytes(DAMAGE[damage](whole))
-    looked = runner("status", "--json", rc=0)
-    assert len(json.loads(looked.stdout)) == 1 + shown
-    assert shown or str(run / name) in looked.stderr, "what is left out is said"
-    launched = runner("launch", path, rc=0 if shown else 2)
-    assert shown or str(run / name) in launched.stderr
-    told = runner("explain", run.name)
-    assert told.returncode in (0, 2)
+    status = runner("status", "--json", rc=0)
+    assert len(json.loads(status.stdout)) == 1 + visible
+    assert visible or str(run / name) in status.stderr, "what is left out is said"
+    launched = runner("launch", path, rc=0 if visible else 2)
+    assert visible or str(run / name) in launched.stderr
+    explanation = runner("explain", run.name)
+    assert explanation.returncode in (0, 2)
     runner("collect", rc=0)
     query = "select path from quarantine"
     refused = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
     assert [row["path"] for row in refused] == [f"before/{run.name}/{name}"] * quarantined
-    for done in (looked, launched, told):
+    for done in (status, launched, explanation):
         assert "Traceback" not in done.stderr
     assert len(list(root.glob("before/*/attempt-*"))) == 2
     (run / name).write_bytes(whole)
@@ -218,6 +218,6 @@ def test_wherever_a_ledger_is_cut_its_run_has_an_outcome_and_its_next_lines_are_
     assert [event.event for event in run.ledger] == ["claimed", "ended"]
     for length in range(0, len(whole), 7):
         (run.path / "ledger.jsonl").write_bytes(whole[:length])
-        found = {state.run.run_id: state.outcome for state in reconciled(root)}
-        assert found[run.path.name] == "lost"
+        outcomes = {state.run.run_id: state.outcome for state in reconciled(root)}
+        assert outcomes[run.path.name] == "lost"
         assert run.ledger[-1].event == "ended"

@@ -26,19 +26,19 @@ LONGER = "matrix: {train.steps: [400]}\n"
 def attempts(root, name="tiny"):
     """Outcome of each attempt of the only run, by number, from its own files and ledger."""
     (path,) = [path for path in (root / name).glob("[0-9a-f]*") if path.is_dir()]
-    return {found.number: (found.settled or (None,))[0] for found in RunFolder(path).attempts()}
+    return {attempt.number: (attempt.settled or (None,))[0] for attempt in RunFolder(path).attempts()}
 
 
 def steps(root, name="tiny"):
     """Every step that the run's records cover, in order of attempts."""
-    found = []
+    numbers = []
     for path in sorted(
         root.glob(f"{name}/*/attempt-*/steps.jsonl"), key=lambda path: int(path.parent.name.split("-")[1])
     ):
         for line in path.read_text().splitlines():
             record = json.loads(line)
-            found += range(record["step"] - record["steps"] + 1, record["step"] + 1)
-    return found
+            numbers += range(record["step"] - record["steps"] + 1, record["step"] + 1)
+    return numbers
 
 
 def test_a_killed_step_daemon_is_not_success(slurm, study, root, rows):

@@ -90,7 +90,7 @@ def stand_in(folder, name, script):
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "message"),
     [
         ("echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1", "Invalid account"),
         ("echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1", "launch again later"),
@@ -98,12 +98,14 @@ def stand_in(folder, name, script):
         ("kill -9 $$", ""),
     ],
 )
-def test_an_sbatch_that_refuses_leaves_every_run_to_be_launched(slurm, study, rows, tmp_path, script, says):
+def test_an_sbatch_that_refuses_leaves_every_run_to_be_launched(
+    slurm, study, rows, tmp_path, script, message
+):
     path = study(STUDY)
     refused = slurm(
         "launch", path, "--profile", SANDBOX, rc=3, **stand_in(tmp_path / "bin", "sbatch", script)
     )
-    assert says in refused.stderr
+    assert message in refused.stderr
     assert [row["phase"] for row in rows()] == ["planned"] * 2
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     assert [(row["outcome"], row["attempt"]) for row in rows()] == [("completed", 1)] * 2
@@ -127,8 +129,8 @@ def test_while_accounting_is_down_nothing_is_called_ended_that_might_not_be(slur
     slurm("launch", path, "--profile", SANDBOX, rc=0)
     down = stand_in(tmp_path / "bin", "sacct", "echo 'sacct: error: slurmdbd is down' >&2; exit 1")
     until(lambda: rows()[0]["phase"] == "running")
-    shown = slurm("status", "--json", rc=0, **down)
-    assert '"running"' in shown.stdout
-    assert "slurmdbd is down" in shown.stderr
+    status = slurm("status", "--json", rc=0, **down)
+    assert '"running"' in status.stdout
+    assert "slurmdbd is down" in status.stderr
     slurm("cancel", path, rc=0)
     until(lambda: rows()[0]["outcome"] == "cancelled")

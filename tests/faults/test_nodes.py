@@ -73,8 +73,8 @@ def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
     assert stands(rows) == [("completed", 1), ("completed", 2)]
     again = json.loads((attempt.with_name("attempt-2") / "manifest.json").read_text())
     assert again["slurm"]["SLURMD_NODENAME"] != node
-    told = json.loads(slurm("explain", attempt.parent.name, "--json", rc=0).stdout)
-    assert [tried["outcome"] for tried in told["attempts"]] == ["node_failed", "completed"]
+    explanation = json.loads(slurm("explain", attempt.parent.name, "--json", rc=0).stdout)
+    assert [tried["outcome"] for tried in explanation["attempts"]] == ["node_failed", "completed"]
 
 
 def test_a_node_that_crashes_before_the_first_step_of_its_run_gives_it_to_another(
@@ -90,7 +90,7 @@ def test_a_node_that_crashes_before_the_first_step_of_its_run_gives_it_to_anothe
     assert not (attempt / "steps.jsonl").exists()
     until(lambda: rows()[0]["outcome"] == "completed")
     tried = RunFolder(attempt.parent).attempts()
-    assert [each.settled[0] for each in tried] == ["node_failed", "completed"]
+    assert [record.settled[0] for record in tried] == ["node_failed", "completed"]
     assert tried[1].manifest.slurm["SLURMD_NODENAME"] != node
 
 
@@ -161,9 +161,9 @@ def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_
     path = study(TWO)
     daemons.end("slurmdbd")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
-    shown = slurm("status", "--json", rc=0)
-    assert {row["phase"] for row in json.loads(shown.stdout)} <= {"queued", "running"}
-    assert "cannot tell how jobs ended until it answers again" in shown.stderr
+    status = slurm("status", "--json", rc=0)
+    assert {row["phase"] for row in json.loads(status.stdout)} <= {"queued", "running"}
+    assert "cannot tell how jobs ended until it answers again" in status.stderr
     daemons.start("slurmdbd")
     # Accounting answers, and does not know the jobs yet; ACCOUNTING_DELAY after the launch that is no reason.
     again = patched(NO_DELAY, "launch", path, "--profile", SANDBOX, *LONGER)
@@ -206,9 +206,9 @@ def test_while_neither_controller_nor_accounting_answers_what_is_known_is_shown_
     first_training(root)
     daemons.end("slurmctld")
     daemons.end("slurmdbd")
-    shown = slurm("status", "--json", rc=0)
-    assert [row["phase"] for row in json.loads(shown.stdout)] == ["running"]
-    assert "its runs are shown as last known" in shown.stderr
+    status = slurm("status", "--json", rc=0)
+    assert [row["phase"] for row in json.loads(status.stdout)] == ["running"]
+    assert "its runs are shown as last known" in status.stderr
     assert "Traceback" not in slurm("cancel", path, rc=3).stderr
     daemons.start("slurmdbd")
     daemons.start("slurmctld")
@@ -231,7 +231,7 @@ def test_a_repeat_whose_job_slurm_puts_back_into_the_queue_is_waited_for_to_its_
     daemons.ask("scontrol", "requeue", manifest["slurm"]["SLURM_JOB_ID"])
     process.wait(PATIENCE_SECONDS)
     hurry()
-    _, said = repeat.communicate(PATIENCE_SECONDS)
-    assert repeat.returncode == 0, said
-    assert "the outcome is the same, completed" in said
+    _, stderr = repeat.communicate(PATIENCE_SECONDS)
+    assert repeat.returncode == 0, stderr
+    assert "the outcome is the same, completed" in stderr
     assert len(list(attempt.parent.glob("attempt-*"))) == 2

@@ -50,8 +50,8 @@ def profile(tmp_path):
 
 def tried(attempt):
     """How each attempt ended, and at which step the second began."""
-    found = RunFolder(attempt.parent).attempts()
-    return [each.settled[0] for each in found], found[1].manifest.resumed_step
+    attempts = RunFolder(attempt.parent).attempts()
+    return [record.settled[0] for record in attempts], attempts[1].manifest.resumed_step
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -86,7 +86,7 @@ def test_a_launch_that_waits_retries_a_run_that_was_preempted_and_is_not_requeue
     comes_first()
     first.wait(PATIENCE_SECONDS)
     hurry()
-    _, said = launched.communicate(PATIENCE_SECONDS)
-    assert launched.returncode == 0, said
+    _, stderr = launched.communicate(PATIENCE_SECONDS)
+    assert launched.returncode == 0, stderr
     assert tried(attempt)[0] == ["preempted", "completed"]
-    assert "attempt 1 ended as preempted; retrying" in said
+    assert "attempt 1 ended as preempted; retrying" in stderr

@@ -52,8 +52,8 @@ def manifest(attempt):
 
 
 def told(attempt):
-    said = json.loads((attempt / "result.json").read_text())
-    return said["outcome"], said["reason"]
+    result = json.loads((attempt / "result.json").read_text())
+    return result["outcome"], result["reason"]
 
 
 def test_runs_of_two_processes_are_elements_of_one_array_on_two_nodes_each(
@@ -64,10 +64,10 @@ def test_runs_of_two_processes_are_elements_of_one_array_on_two_nodes_each(
     assert {row["outcome"] for row in rows()} == {"completed"}
     assert len({row["job_id"].partition("_")[0] for row in rows()}) == 1
     for attempt in root.glob("tiny/*/attempt-1"):
-        here, there = (rank["node"] for rank in manifest(attempt)["ranks"])
-        assert here != there
+        first, second = (rank["node"] for rank in manifest(attempt)["ranks"])
+        assert first != second
         assert manifest(attempt)["nodes"] == 2
-        assert (attempt / f"ranks-{there}.log").exists()
+        assert (attempt / f"ranks-{second}.log").exists()
     assert not list(root.glob("tiny/.submitit/*.meeting"))
     until(lambda: not daemons.ask("squeue", "-h"))
     daemons.ask("scontrol", "requeue", rows()[0]["job_id"])
@@ -80,9 +80,9 @@ def test_a_run_that_the_cluster_has_too_few_nodes_for_is_named_when_it_is_launch
 ):
     """Slurm takes its job, and lets it wait for nodes that its partition does not have."""
     wide, more = study("matrix: {parallel.shard: [2, 8]}\n"), ("--set", "train.batch_size=8")
-    said = slurm("launch", wide, "--profile", profile, *FOR_EVER, *more, rc=0).stderr
+    stderr = slurm("launch", wide, "--profile", profile, *FOR_EVER, *more, rc=0).stderr
     (run_id,) = [row["run_id"] for row in rows() if row["factors"]["parallel.shard"] == 8]
-    (warned,) = [line for line in said.splitlines() if run_id in line]
+    (warned,) = [line for line in stderr.splitlines() if run_id in line]
     assert "the partition has 4 nodes" in warned
     assert f"it never starts as asked: `runner cancel tiny/{run_id}` ends that" in warned
 
@@ -100,7 +100,7 @@ def test_a_node_that_is_lost_before_the_first_step_gives_the_run_to_others(
     assert not (attempt / "steps.jsonl").exists()
     until(lambda: rows()[0]["outcome"] == "completed")
     tried = RunFolder(attempt.parent).attempts()
-    assert [each.settled[0] for each in tried] == ["node_failed", "completed"]
+    assert [record.settled[0] for record in tried] == ["node_failed", "completed"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -115,8 +115,8 @@ def test_the_node_that_crashed_is_named_and_a_retry_avoids_it(
     node = manifest(attempt)["ranks"][rank]["node"]
     daemons.crash(node)
     hurry()
-    _, said = launched.communicate(PATIENCE_SECONDS)
-    assert launched.returncode == 0, said
+    _, stderr = launched.communicate(PATIENCE_SECONDS)
+    assert launched.returncode == 0, stderr
     state = ledger.state(RunFolder(attempt.parent))
     (first, *_), again = state.folder.attempts(), manifest(attempt.with_name("attempt-2"))
     assert (first.settled[0], state.outcome) == ("node_failed", "completed")
@@ -167,16 +167,16 @@ def test_if_rank_0_stops_another_node_says_so_and_srun_ends_the_job(
 ):
     slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0, TURN_SECONDS="1")
     first, attempt = trains(root)
-    here, there = (rank["node"] for rank in manifest(attempt)["ranks"])
+    here, second = (rank["node"] for rank in manifest(attempt)["ranks"])
     first.suspend()
     until(lambda: rows()[0]["outcome"] == "failed")
-    said = f"hangs: nothing has moved for 120 s; rank 0 on {here} does not answer; rank 1 on {there} waits"
-    assert rows()[0]["reason"].startswith(said)
+    reason = f"hangs: nothing has moved for 120 s; rank 0 on {here} does not answer; rank 1 on {second} waits"
+    assert rows()[0]["reason"].startswith(reason)
     until(lambda: not daemons.ask("squeue", "-h"))
     assert not first.is_running()
     assert follower(attempt) is None
     assert (rows()[0]["outcome"], rows()[0]["attempt"]) == ("failed", 1)
-    assert rows()[0]["reason"].startswith(said), "also if rank 0 heard of it when srun ended it"
+    assert rows()[0]["reason"].startswith(reason), "also if rank 0 heard of it when srun ended it"
 
 
 def test_if_rank_0_is_killed_before_the_others_find_it_they_end_and_the_run_beside_it_goes_on(

@@ -70,10 +70,12 @@ def test_a_run_on_this_machine_is_no_part_of_the_job_that_it_is_launched_in(runn
 def test_one_process_that_runs_out_of_memory_is_named_with_what_it_asked_for(launch, root, rank):
     launched = launch(RANK_FAULT=f"{rank}:3:oom")
     assert launched.wait(PATIENCE_SECONDS) == 1
-    said = result(root)
-    assert said["outcome"] == "oom_gpu"
-    assert said["reason"] == f"rank {rank} on {node_name()}: CUDA out of memory. Tried to allocate 20.00 GiB."
-    assert said["requested_bytes"] == 20 * 2**30
+    record = result(root)
+    assert record["outcome"] == "oom_gpu"
+    assert (
+        record["reason"] == f"rank {rank} on {node_name()}: CUDA out of memory. Tried to allocate 20.00 GiB."
+    )
+    assert record["requested_bytes"] == 20 * 2**30
     if rank:
         assert "OutOfMemoryError" in next(root.glob("tiny/*/attempt-1/ranks-*.log")).read_text()
 
@@ -93,9 +95,9 @@ def test_a_process_that_is_killed_ends_the_run(launch, root, stuck):
         second.suspend()  # so that the first waits for it
     second.kill()
     assert launched.wait(PATIENCE_SECONDS) == 1
-    said = result(root)
-    assert (said["outcome"], said["reason"].partition(": ")[2]) == ("failed", "killed by SIGKILL")
-    assert said["reason"].startswith("rank 1 on ")
+    record = result(root)
+    assert (record["outcome"], record["reason"].partition(": ")[2]) == ("failed", "killed by SIGKILL")
+    assert record["reason"].startswith("rank 1 on ")
     assert not first.is_running()
 
 
@@ -112,7 +114,7 @@ def test_if_rank_0_is_killed_the_others_end_and_the_queue_says_how(launch, root,
 
 def nobody(*processes):
     """Whether all of them have ended."""
-    return not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes)
+    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
 
 
 # Sums on GPUs vary in their last bits, so it learns slowly.
@@ -167,8 +169,8 @@ def test_if_rank_0_stops_another_process_says_so_and_ends_it(background, study, 
     assert launched.wait(PATIENCE_SECONDS) == 1
     (row,) = rows()
     assert row["outcome"] == "failed"
-    said = f"hangs: nothing has moved for 120 s; rank 0 on {node_name()} does not answer; rank "
-    assert row["reason"].startswith(said)
+    reason = f"hangs: nothing has moved for 120 s; rank 0 on {node_name()} does not answer; rank "
+    assert row["reason"].startswith(reason)
     assert "waits for the others after step" in row["reason"]
     until(lambda: nobody(first, *others))
 
@@ -195,11 +197,11 @@ def test_a_run_that_hangs_can_be_told_to_end_and_says_where(launch, root, earlie
     second.suspend()
     first.terminate()
     assert launched.wait(PATIENCE_SECONDS) == 1
-    said = result(root, earlier + 1)
-    assert said["outcome"] == "cancelled"
-    assert f"rank 1 on {node_name()} does not answer" in said["reason"]
-    stood = re.search(rf"rank 0 on {node_name()} .+ after step (\d+), at ", said["reason"])
-    assert int(stood[1]) >= said["steps"] > (result(root)["steps"] if earlier else 0)
+    record = result(root, earlier + 1)
+    assert record["outcome"] == "cancelled"
+    assert f"rank 1 on {node_name()} does not answer" in record["reason"]
+    stood = re.search(rf"rank 0 on {node_name()} .+ after step (\d+), at ", record["reason"])
+    assert int(stood[1]) >= record["steps"] > (result(root)["steps"] if earlier else 0)
 
 
 def test_a_run_that_is_cancelled_saves_in_all_processes_and_goes_on_from_there(
@@ -209,15 +211,15 @@ def test_a_run_that_is_cancelled_saves_in_all_processes_and_goes_on_from_there(
     _, second = both(root)
     launched.send_signal(signal.SIGINT)
     assert launched.wait(PATIENCE_SECONDS) == 130
-    said = result(root)
-    assert said["outcome"] == "cancelled"
-    assert "a checkpoint was saved at step" in said["reason"]
+    record = result(root)
+    assert record["outcome"] == "cancelled"
+    assert "a checkpoint was saved at step" in record["reason"]
     assert not second.is_running()
     again = launch()
     until(lambda: list(root.glob("tiny/*/attempt-2/steps.jsonl")))
     manifest = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
     assert manifest["resumed_attempt"] == 1
-    assert manifest["resumed_step"] == said["steps"]
+    assert manifest["resumed_step"] == record["steps"]
     again.send_signal(signal.SIGINT)
     assert again.wait(PATIENCE_SECONDS) == 130
 
@@ -260,9 +262,9 @@ def test_a_disk_that_is_full_for_one_process_alone_fails_a_run_that_must_save_an
     _, second = both(root)
     launched.send_signal(signal.SIGINT)
     assert launched.wait(PATIENCE_SECONDS) == 130
-    said = result(root)
-    assert said["outcome"] == "failed"
-    assert "No space left on device (rank 1)" in said["reason"]
+    record = result(root)
+    assert record["outcome"] == "failed"
+    assert "No space left on device (rank 1)" in record["reason"]
     assert not second.is_running()
     assert not list(root.glob("tiny/*/attempt-1/checkpoint"))
 
@@ -278,17 +280,19 @@ def test_a_rehearsal_of_several_processes_starts_all_of_them(runner, root, study
 @pytest.mark.trains
 def test_processes_that_were_started_train_with_compiled_blocks_as_one_process_does(runner, root, study):
     runner("launch", study("zip: [{parallel.shard: [1, 2], train.compile: [false, true]}]\n"), rc=0)
-    found = {
+    records = {
         json.loads((path.parent.parent / "run.json").read_text())["factors"]["parallel.shard"]: json.loads(
             path.read_text()
         )
         for path in root.glob("tiny/*/attempt-1/result.json")
     }
-    assert {each["outcome"] for each in found.values()} == {"completed"}
-    said = {
-        count: json.loads(runner("explain", each["run_id"], "--json", rc=0).stdout)["attempts"][0]["slowest"]
-        for count, each in found.items()
+    assert {record["outcome"] for record in records.values()} == {"completed"}
+    slowest = {
+        count: json.loads(runner("explain", record["run_id"], "--json", rc=0).stdout)["attempts"][0][
+            "slowest"
+        ]
+        for count, record in records.items()
     }
-    assert said[1] is None
-    assert re.match(rf"rank [01] on {node_name()} was slowest in \d of 3 intervals, by ", said[2])
-    assert found[2]["final_loss"] == pytest.approx(found[1]["final_loss"], rel=1e-4)
+    assert slowest[1] is None
+    assert re.match(rf"rank [01] on {node_name()} was slowest in \d of 3 intervals, by ", slowest[2])
+    assert records[2]["final_loss"] == pytest.approx(records[1]["final_loss"], rel=1e-4)

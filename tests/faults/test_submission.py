@@ -38,7 +38,7 @@ def start(background, root, cluster):
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "message"),
     [
         (SUBMITS + "exec sleep 600", "did not answer within 3 s"),
         ("exec sleep 600", "did not answer within 3 s"),
@@ -50,16 +50,16 @@ def start(background, root, cluster):
     ids=["hangs after", "hangs before", "unanswered after", "unanswered before", "killed after", "nonsense after"],
 )  # fmt: skip
 def test_an_sbatch_of_which_it_is_not_known_what_it_did_loses_no_run_and_submits_none_twice(
-    slurm, start, study, root, rows, tmp_path, script, says
+    slurm, start, study, root, rows, tmp_path, script, message
 ):
     path = study(STUDY)
     seconds = {"seconds": 3} if "sleep" in script else {}
     launch = start(path, **seconds, **stand_in(tmp_path / "bin", "sbatch", script))
-    _, said = launch.communicate(timeout=PATIENCE_SECONDS)
+    _, stderr = launch.communicate(timeout=PATIENCE_SECONDS)
     assert launch.returncode == 3
-    assert says in said
-    assert "to find out whether the jobs exist" in said
-    assert "Traceback" not in said
+    assert message in stderr
+    assert "to find out whether the jobs exist" in stderr
+    assert "Traceback" not in stderr
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     assert [(row["outcome"], row["attempt"]) for row in rows()] == [("completed", 1)] * 2
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2

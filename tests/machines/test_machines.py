@@ -127,22 +127,22 @@ def test_the_small_demo_works_on_a_strange_machine(request, on, small, name):
     if name in SHORT:
         on(machine, "audit", "pages", **env)
     checks = {check["what"]: check["found"] for check in json.loads(on(machine, "doctor", "--json", **env))}
-    assert DOCTOR.get(name, "") in "\n".join(f"{what}: {found}" for what, found in checks.items())
+    assert DOCTOR.get(name, "") in "\n".join(f"{what}: {finding}" for what, finding in checks.items())
 
 
 @pytest.mark.trains
 def test_where_little_may_be_mapped_all_works_but_figures_and_these_say_what_to_type(on):
     machine = "ulimit -v 8000000; " + RUN
     launch_and_read(on, machine, {}, outgrows=True)
-    said = on(machine, "report", "small", "--out", "pages", rc=2)
-    assert "but `ulimit -v` allows 7.6 GiB to be mapped: run `ulimit -v unlimited` first" in said
+    message = on(machine, "report", "small", "--out", "pages", rc=2)
+    assert "but `ulimit -v` allows 7.6 GiB to be mapped: run `ulimit -v unlimited` first" in message
     on(RUN, "report", "small", "--out", "pages")
     for short, advice in (
         (machine, "run `ulimit -v unlimited` first"),
         ("ulimit -f 100; " + RUN, "raise `ulimit -f`"),
     ):
-        said = on(short, "audit", "pages", rc=2)
-        assert "could not be audited" in said and advice in said, "the report has no fault"
+        message = on(short, "audit", "pages", rc=2)
+        assert "could not be audited" in message and advice in message, "the report has no fault"
     checks = {check["what"]: check for check in json.loads(on(machine, "doctor", "--json"))}
     assert not checks["figures"]["works"] and "`ulimit -v` allows" in checks["limits"]["found"]
 
@@ -169,8 +169,8 @@ def test_a_root_on_a_full_disk_is_read_and_a_launch_to_it_is_refused(on, small):
     asked = ("sql", "select study, outcome from runs", "--format", "json")
     assert json.loads(on(full, *asked, RUNNER_ROOT="full")) == [{"study": "other", "outcome": "completed"}]
     on(full, "report", "other", "--out", "pages", RUNNER_ROOT="full")
-    said = on(full, "launch", "small.yaml", "--profile", "here.yaml", rc=2, RUNNER_ROOT="full")
-    assert said.endswith("No space left on device; free some space, or choose another place with --root\n")
+    message = on(full, "launch", "small.yaml", "--profile", "here.yaml", rc=2, RUNNER_ROOT="full")
+    assert message.endswith("No space left on device; free some space, or choose another place with --root\n")
 
 
 # Importing torch fails, as where it is not installed.

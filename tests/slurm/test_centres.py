@@ -82,7 +82,7 @@ def test_a_study_runs_where_memory_gpus_and_requeueing_cannot_be_asked_for_and_n
 
 
 @pytest.mark.parametrize(
-    ("slurm_keys", "keys", "says"),
+    ("slurm_keys", "keys", "message"),
     [
         ("  ask_memory: true\n", {"requeue": "false"}, "--mem is not allowed here"),
         ("", {}, "--requeue is not allowed here"),
@@ -90,13 +90,13 @@ def test_a_study_runs_where_memory_gpus_and_requeueing_cannot_be_asked_for_and_n
 )
 @pytest.mark.refused
 def test_what_a_centre_rejects_is_told_in_its_own_words_and_nothing_is_left_behind(
-    slurm, study, rows, profile, slurm_keys, keys, says
+    slurm, study, rows, profile, slurm_keys, keys, message
 ):
     path = profile(slurm_keys, **keys)
     if slurm_keys:
         path.write_text(path.read_text().replace("  ask_memory: false\n", ""))
     refused = slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", path, rc=3)
-    assert says in refused.stderr
+    assert message in refused.stderr
     assert [row["phase"] for row in rows()] == ["planned"]
 
 

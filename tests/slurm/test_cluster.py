@@ -67,8 +67,8 @@ def test_the_laptop_study_runs_as_one_job_array_and_each_run_has_its_outcome(slu
     ]
     slurm(*arguments, "--wait", rc=0)
     rows = json.loads(slurm("status", "--json", rc=0).stdout)
-    found = {row["factors"]["attention"]: row["outcome"] for row in rows}
-    assert found == {"auto": "completed", "math": "oom_host", "custom": "unsupported"}
+    outcomes = {row["factors"]["attention"]: row["outcome"] for row in rows}
+    assert outcomes == {"auto": "completed", "math": "oom_host", "custom": "unsupported"}
     assert len({row["job_id"].split("_")[0] for row in rows}) == 1, "all runs are elements of one array"
     assert sorted(int(row["job_id"].split("_")[1]) for row in rows) == list(range(3))
     assert "0 submitted" in slurm(*arguments, "--wait", rc=0).stderr, "a second launch has nothing to do"
@@ -86,8 +86,8 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
         "matrix: {seed: [0, 1, 2, 3]}\n"
         "rules: [{where: {seed: [1, 3]}, resources: {time_limit: 0:33:00, memory: 2GiB, cpus: 2}}]\n"
     )
-    shown = slurm("launch", path, "--profile", SANDBOX, "--dry-run", rc=0).stdout
-    assert re.findall(r"--time=\d+", shown) == ["--time=10", "--time=33"]
+    dry_run = slurm("launch", path, "--profile", SANDBOX, "--dry-run", rc=0).stdout
+    assert re.findall(r"--time=\d+", dry_run) == ["--time=10", "--time=33"]
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     assert set(outcomes().values()) == {"completed"}
     asked = {}
@@ -112,8 +112,10 @@ def test_runs_of_one_and_of_two_processes_that_run_alone_keep_their_order(
     profile.write_text(SANDBOX.read_text().replace("3GiB", "1GiB") + "processes_per_node: 2\n")
     path = study("order: as written\nmatrix: {train.steps: [10, 11, 12], parallel.shard: [1, 2]}\n")
     alone = ("--set", "train.batch_size=2", "--parallel", "1", "--wait")
-    said = slurm("launch", path, "--profile", profile, *alone, rc=0).stderr
-    assert "6 arrays, because runs have different numbers of processes: they start one after another" in said
+    stderr = slurm("launch", path, "--profile", profile, *alone, rc=0).stderr
+    assert (
+        "6 arrays, because runs have different numbers of processes: they start one after another" in stderr
+    )
     times = {}
     for row in rows():
         assert row["outcome"] == "completed"
@@ -179,13 +181,13 @@ def test_a_job_that_outgrows_its_cgroup_ends_oom_host(slurm, study, tmp_path, ou
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("setting", "message"),
     [("partition: nowhere", "nvalid partition"), ("gres: 'gpu:h100:1'", "not available")],
 )
-def test_a_refusal_is_exit_code_3_with_slurms_own_words(slurm, study, tmp_path, setting, says, outcomes):
+def test_a_refusal_is_exit_code_3_with_slurms_own_words(slurm, study, tmp_path, setting, message, outcomes):
     (profile := tmp_path / "wrong.yaml").write_text(f"executor: slurm\nslurm: {{{setting}}}\n")
     refused = slurm("launch", study(), "--profile", profile, rc=3).stderr
-    assert says in refused
+    assert message in refused
     assert "wrong.yaml:2:9: " in refused, "the profile's line"
     assert list(outcomes().values()) == ["planned"], "nothing was submitted, nothing is lost"
 

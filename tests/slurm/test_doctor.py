@@ -58,7 +58,7 @@ def test_each_kind_of_job_of_a_profile_is_tried_and_none_is_submitted(doctor, cl
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("slurm", "more", "what", "says"),
+    ("slurm", "more", "what", "finding"),
     [
         ("  account: nope\n", "", "job", "Invalid account or account/partition combination"),
         ("  qos: nope\n", "", "job", "Invalid qos"),
@@ -69,10 +69,10 @@ def test_each_kind_of_job_of_a_profile_is_tried_and_none_is_submitted(doctor, cl
         ("", "python: /no/such/python\n", "job's python", "/no/such/python is no program here"),
     ],
 )
-def test_what_will_not_work_is_named_and_ends_with_1(doctor, slurm, more, what, says):
+def test_what_will_not_work_is_named_and_ends_with_1(doctor, slurm, more, what, finding):
     checks, code = doctor(slurm, more)
     assert code == 1
-    assert says in checks[what]["found"]
+    assert finding in checks[what]["found"]
     assert (checks[what]["works"], checks[what]["needed"]) == (False, True)
 
 

@@ -89,11 +89,11 @@ def test_runs_that_share_a_job_go_on_together_before_the_limit_and_one_that_is_d
     path = study("order: as written\nmatrix: {train.steps: [20, 1000000, 1000001, 1000002]}\n")
     slurm("launch", path, "--profile", minute, rc=0)
     until(lambda: len(list(root.glob("tiny/*/attempt-2/steps.jsonl"))) == 3)
-    found = {row["factors"]["train.steps"]: row for row in rows()}
+    runs = {row["factors"]["train.steps"]: row for row in rows()}
     slurm("cancel", path, rc=0)
-    jobs = [found[steps]["job_id"] for steps in (20, 1_000_000, 1_000_001, 1_000_002)]
+    jobs = [runs[steps]["job_id"] for steps in (20, 1_000_000, 1_000_001, 1_000_002)]
     assert jobs[0] == jobs[1] != jobs[2] == jobs[3]
-    assert (found[20]["attempt"], found[20]["outcome"]) == (1, "completed")
+    assert (runs[20]["attempt"], runs[20]["outcome"]) == (1, "completed")
     for first in root.glob("tiny/*/attempt-1/steps.jsonl"):
         if (second := first.parent.parent / "attempt-2" / "steps.jsonl").exists():
             last, next_ = (
@@ -129,8 +129,8 @@ def test_all_arrays_of_a_launch_keep_to_one_cap(slurm, cluster, root, study, tmp
     command = [*RUNNER, "--root", str(root), "launch", str(path), "--profile", str(held)]
     subprocess.run(command, env=environment(**narrow), check=True)
     asked = ["squeue", "-h", "-t", "pending", "-o", "%i %E"]
-    said = subprocess.run(
+    stdout = subprocess.run(
         asked, env=environment(**cluster), capture_output=True, text=True, check=True
     ).stdout
-    waits = said.splitlines()
+    waits = stdout.splitlines()
     assert sorted(("afterany" in line) for line in waits) == [False, False, True], waits

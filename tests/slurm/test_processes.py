@@ -46,20 +46,20 @@ def said(cluster, root, tmp_path, monkeypatch):
 
 
 def test_four_processes_are_two_on_each_of_two_nodes_and_see_both_of_its_gpus(said, root):
-    found = said(1, 4, 4)
-    assert [words[:4] for words in found] == [
+    tasks = said(1, 4, 4)
+    assert [words[:4] for words in tasks] == [
         ["2", "4", "0", "0"],
         ["2", "4", "0", "1"],
         ["2", "4", "1", "0"],
         ["2", "4", "1", "1"],
     ], "ranks next to each other share a node"
-    assert {words[4] for words in found} == {"0,1"}
-    assert {words[5] for words in found} == {"2048"}
+    assert {words[4] for words in tasks} == {"0,1"}
+    assert {words[5] for words in tasks} == {"2048"}
     logs = [path.name.partition("_")[2] for path in (root / "tiny" / ".submitit").glob("*_log.out")]
     assert sorted(logs) == ["0_log.out", "1_log.out"], "one a node"
 
 
 def test_two_processes_fill_a_node_that_is_allocated_whole(said):
-    found = said(2, 2, 4, exclusive=True, srun_args=["--gpus-per-task=1"])
-    assert [words[:2] for words in found] == [["1", "2"]] * 4
-    assert {words[4] for words in found} == {"0,1"}, "they see each other's"
+    tasks = said(2, 2, 4, exclusive=True, srun_args=["--gpus-per-task=1"])
+    assert [words[:2] for words in tasks] == [["1", "2"]] * 4
+    assert {words[4] for words in tasks} == {"0,1"}, "they see each other's"

@@ -80,8 +80,8 @@ def profile(tmp_path):
         text = PROFILE
         for change in changes:
             key = re.escape(change.partition(":")[0])
-            text, there = re.subn(rf"^{key}:.*$", change, text, flags=re.M)
-            text += "" if there else f"{change}\n"
+            text, count = re.subn(rf"^{key}:.*$", change, text, flags=re.M)
+            text += "" if count else f"{change}\n"
         (path := tmp_path / "limited.yaml").write_text(text)
         return path
 
@@ -112,9 +112,9 @@ def test_a_forbidden_request_ends_a_launch_that_waits_and_a_dry_run_says_so(
 ):
     path = profile(change)
     done = slurm("launch", study(), "--profile", path, "--wait", rc=3)
-    said = done.stderr.splitlines()[-1]
-    assert said.startswith(f"{path}:{line}:")
-    assert words in said and choices in said
+    message = done.stderr.splitlines()[-1]
+    assert message.startswith(f"{path}:{line}:")
+    assert words in message and choices in message
     assert list(outcomes().values()) == ["planned"]
     dry = slurm("launch", study(), "--profile", path, "--dry-run", rc=0).stderr
     assert re.search(rf"(refused|no start estimate): {path}:\d+:", dry)
@@ -122,20 +122,20 @@ def test_a_forbidden_request_ends_a_launch_that_waits_and_a_dry_run_says_so(
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         (["  partition: minutes"], "0:10:00 is above the 5:00 in partition minutes"),
         (["time_limit: 0:30:00", "  qos: strict"], "0:30:00 is above the 00:20:00 with QoS strict"),
     ],
 )
 def test_a_time_limit_that_slurm_would_never_start_is_refused_with_its_line(
-    slurm, study, profile, changes, says
+    slurm, study, profile, changes, message
 ):
     """Slurm accepts such a job (PartitionTimeLimit), and even estimates its start."""
     path = profile(*changes)
-    assert f"{path}:5:1: {says}" in slurm("launch", study(), "--profile", path, "--wait", rc=3).stderr
+    assert f"{path}:5:1: {message}" in slurm("launch", study(), "--profile", path, "--wait", rc=3).stderr
     dry = slurm("launch", study(), "--profile", path, "--dry-run", rc=0).stderr
-    assert f"a launch would be refused: {path}:5:1: {says}" in dry
+    assert f"a launch would be refused: {path}:5:1: {message}" in dry
     assert "expects the first job" not in dry
 
 
@@ -150,19 +150,19 @@ def test_a_limit_on_time_that_only_sbatch_knows_is_no_full_queue(slurm, study, p
         until(
             lambda: "MaxWallPJ=2" in daemons.ask("scontrol", "show", "assoc_mgr", "users=root", "flags=assoc")
         )
-        said = slurm("launch", study(), "--profile", path, "--wait", rc=3).stderr
+        stderr = slurm("launch", study(), "--profile", path, "--wait", rc=3).stderr
     finally:
         unlimited = "modify user root where account=course set MaxWall=-1"
         daemons.ask("sacctmgr", "-i", *unlimited.split())
-    assert f"{path}:5:1: sbatch: AssocMaxWallDurationPerJobLimit; Batch job submission failed: " in said
+    assert f"{path}:5:1: sbatch: AssocMaxWallDurationPerJobLimit; Batch job submission failed: " in stderr
 
 
 def test_a_full_queue_is_waited_for_until_all_runs_have_ended(slurm, study, profile, outcomes, root):
     """The QoS lets two jobs into the queue."""
     path = profile("  qos: strict")
     four = study("matrix: {seed: [0, 1, 2, 3]}\n")
-    said = slurm("launch", four, "--profile", path, rc=3).stderr
-    assert "QOSMaxSubmitJobPerUserLimit" in said and "2 submitted, 2 left: launch again later" in said
+    stderr = slurm("launch", four, "--profile", path, rc=3).stderr
+    assert "QOSMaxSubmitJobPerUserLimit" in stderr and "2 submitted, 2 left: launch again later" in stderr
     slurm("launch", four, "--profile", path, "--wait", rc=0)
     assert list(outcomes().values()) == ["completed"] * 4
     assert len(list(root.glob("tiny/*/attempt-*"))) == 4
@@ -177,9 +177,11 @@ def test_a_run_that_slurm_accepts_and_never_starts_is_named(
     launch = background("runner", *command, cwd=root.parent, **{**cluster, **PACED})
     until(lambda: "never starts" in launch.stderr)
     slurm("cancel", "tiny", rc=0)
-    _, said = launch.communicate(timeout=600)
+    _, stderr = launch.communicate(timeout=600)
     (run,) = root.glob("tiny/[0-9a-f]*")
-    named = [line for line in said.splitlines() if line.startswith(f"tiny/{run.name}: {path}:3:1: QOSMaxCpu")]
+    named = [
+        line for line in stderr.splitlines() if line.startswith(f"tiny/{run.name}: {path}:3:1: QOSMaxCpu")
+    ]
     assert len(named) == 1
     assert f"it never starts as asked: `runner cancel tiny/{run.name}` ends that" in named[0]
 
@@ -237,8 +239,8 @@ def test_a_run_that_goes_on_for_accounting_alone_is_lost_and_can_be_launched_aga
         ["mysql", "--no-defaults", f"--socket={daemons.folder}/db.sock", "slurm_acct_db", "-e", forget],
         check=True,
     )
-    shown = daemons.ask("sacct", "-nXP", "-j", row["job_id"], "-o", "State,End")
-    assert shown.strip() in ("RUNNING|Unknown", "PENDING|Unknown")
+    states = daemons.ask("sacct", "-nXP", "-j", row["job_id"], "-o", "State,End")
+    assert states.strip() in ("RUNNING|Unknown", "PENDING|Unknown")
     assert [each["phase"] for each in rows()] == ["running"], "it may have ended a moment ago"
     cancelled = slurm("cancel", "tiny", rc=1).stderr
     assert f"Slurm's controller does not know its job {row['job_id']}" in cancelled

@@ -175,10 +175,10 @@ class Attack:
         (self.hash,) = (path.name for path in study.glob(".code/[!.]*"))
         with self.as_neighbour():
             for parent, _, names in os.walk(self.folder):
-                (made := copy / Path(parent).relative_to(self.folder)).mkdir()
+                (target := copy / Path(parent).relative_to(self.folder)).mkdir()
                 for name in names:
                     with contextlib.suppress(PermissionError):
-                        (made / name).write_bytes((Path(parent) / name).read_bytes())
+                        (target / name).write_bytes((Path(parent) / name).read_bytes())
             self.study = copy / "runs" / "tiny"
             (self.study / ".submitit").mkdir()  # which is closed, so that it was not copied
             for place in (self.study, *self.study.glob("*/attempt-*"), self.home):
@@ -289,7 +289,7 @@ def said(attack):
 
 
 @pytest.mark.parametrize(
-    ("plant", "says"),
+    ("plant", "message"),
     [
         (other_code, "was edited after it was taken"),
         (other_record, f"refused: .* belongs to {NEIGHBOUR}"),
@@ -298,7 +298,7 @@ def said(attack):
         (links_to_a_start_file, ""),
     ],
 )
-def test_a_job_that_waits_runs_nothing_that_was_planted_in_its_folders_place(users, nodes, plant, says):
+def test_a_job_that_waits_runs_nothing_that_was_planted_in_its_folders_place(users, nodes, plant, message):
     attack = Attack(*users)
     owner = attack.owner
     nodes("DRAIN")
@@ -309,7 +309,7 @@ def test_a_job_that_waits_runs_nothing_that_was_planted_in_its_folders_place(use
     until(lambda: not queued(owner))
     owner.does("sh", "-c", ". ~/.profile", rc=None)
     attack.failed()
-    assert re.search(says, said(attack)), said(attack)
+    assert re.search(message, said(attack)), said(attack)
     assert not list(attack.folder.glob("runs/tiny/*/attempt-*/result.json"))
 
 

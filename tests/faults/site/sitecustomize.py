@@ -107,14 +107,14 @@ def keep_compiled(folder):
     compiled = SourceFileLoader.source_to_code
 
     def source_to_code(loader, data, path, **how):
-        kept = Path(folder, f"{hashlib.sha256(data).hexdigest()}.{sys.implementation.cache_tag}")
+        cache = Path(folder, f"{hashlib.sha256(data).hexdigest()}.{sys.implementation.cache_tag}")
         try:
-            code = marshal.loads(kept.read_bytes())
+            code = marshal.loads(cache.read_bytes())
         except OSError:
             code = compiled(loader, data, path, **how)
             with contextlib.suppress(OSError):  # another user's folder
-                (aside := kept.with_name(f"{kept.name}.{os.getpid()}")).write_bytes(marshal.dumps(code))
-                aside.replace(kept)
+                (aside := cache.with_name(f"{cache.name}.{os.getpid()}")).write_bytes(marshal.dumps(code))
+                aside.replace(cache)
         else:
             _imp._fix_co_filename(code, path)
         return code

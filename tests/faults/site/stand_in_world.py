@@ -16,28 +16,28 @@ class World:
         self.place, self.mesh, self.links = place, mesh, []
         self.is_first = place.rank == 0
 
-    def gather(self, said):
+    def gather(self, value):
         """What each process says, by rank."""
         try:
             if not self.is_first:
-                pickle.dump(said, self.links[0])
+                pickle.dump(value, self.links[0])
                 self.links[0].flush()
                 return pickle.load(self.links[0])
-            found = [said, *(pickle.load(link) for link in self.links)]
+            values = [value, *(pickle.load(link) for link in self.links)]
             for link in self.links:
-                pickle.dump(found, link)
+                pickle.dump(values, link)
                 link.flush()
-            return found
+            return values
         except (OSError, EOFError) as error:
             raise RuntimeError(f"Connection closed by peer: {error!r}") from error
 
-    def most(self, said):
+    def most(self, value):
         """The largest of what they say."""
-        return max(self.gather(said))
+        return max(self.gather(value))
 
-    def any(self, said):
+    def any(self, value):
         """Whether any says so."""
-        return bool(self.most(int(said)))
+        return bool(self.most(int(value)))
 
 
 ALONE = World(SimpleNamespace(rank=0, size=1))

@@ -135,7 +135,7 @@ def test_every_path_of_a_verb_can_begin_with_a_tilde_and_is_not_a_url(cli, tmp_p
     words, names = with_a_path(module.command, "~/x")
     if words is None:
         return
-    monkeypatch.setattr(module, "command", wraps(module.command)(lambda **given: taken.update(given)))
+    monkeypatch.setattr(module, "command", wraps(module.command)(lambda **arguments: taken.update(arguments)))
     assert cli(verb, *words) == (0, "", "")
     for name in names:
         assert taken[name] in (tmp_path / "x", [tmp_path / "x"])
@@ -157,9 +157,9 @@ def test_a_value_with_a_comma_is_selected_alike_by_expand_launch_and_status(
     only = ("--only", "path=a,b.parquet")
     (cell,) = json.loads(cli("expand", path, *only, "--json").out)
     assert cell["factors"] == {"data.path": "a,b.parquet"}
-    shown = cli("launch", path, *only, "--dry-run")
-    assert (shown.code, shown.out.count("a,b.parquet")) == (0, 1)
-    assert "text.parquet" not in shown.out
+    dry_run = cli("launch", path, *only, "--dry-run")
+    assert (dry_run.code, dry_run.out.count("a,b.parquet")) == (0, 1)
+    assert "text.parquet" not in dry_run.out
 
 
 @pytest.mark.parametrize("folder", [".", "mine", "mine/experiments", "elsewhere"])
@@ -217,24 +217,24 @@ def two_studies(root, tmp_path):
 def test_every_verb_takes_studies_and_runs_in_the_same_forms(cli, root, two_studies, verb):
     """A form that a verb does not take is refused for what it is."""
 
-    def said(target):
+    def message(target):
         return cli(verb, target).err
 
     runs, missing = ("abc", "t1/abc", "abc1", "t1/abc1"), ("no study or run", "no run", "no runs of study")
     for run in runs:
         if verb in RUNS:
-            assert not any(words in said(run) for words in (*missing, "is a run"))
+            assert not any(words in message(run) for words in (*missing, "is a run"))
         else:
-            assert f"'{run}' is a run; name its study, t1" in said(run)
+            assert f"'{run}' is a run; name its study, t1" in message(run)
     for study in ("t1", "t1.yaml"):
         if verb in STUDIES:
-            assert not any(words in said(study) for words in (*missing, "is a study"))
+            assert not any(words in message(study) for words in (*missing, "is a study"))
     if verb not in STUDIES:
-        assert "'t1' is a study; name one of its runs" in said("t1")
+        assert "'t1' is a study; name one of its runs" in message("t1")
     if verb in RUNS:
-        assert "'ab' is the start of 3 runs" in said("ab")
-    assert any(words in said("nothing") for words in missing)
-    assert any(words in said("t1/nothing") for words in missing)
+        assert "'ab' is the start of 3 runs" in message("ab")
+    assert any(words in message("nothing") for words in missing)
+    assert any(words in message("t1/nothing") for words in missing)
 
 
 def test_status_and_retry_of_a_run_are_about_that_run(cli, root, two_studies):
@@ -333,9 +333,11 @@ def test_slurm_without_slurm_is_exit_code_3_and_nothing_is_planned(runner, study
 
 
 def test_a_dry_run_shows_the_runs_and_the_batch_script_and_writes_nothing(runner, study, root):
-    shown = runner("launch", study("matrix: {seed: [0, 1]}\n"), "--profile", "h100", "--dry-run", rc=0).stdout
-    assert shown.count("completed  start\n") == 2
-    assert "#SBATCH --array=0-1%2" in shown
+    stdout = runner(
+        "launch", study("matrix: {seed: [0, 1]}\n"), "--profile", "h100", "--dry-run", rc=0
+    ).stdout
+    assert stdout.count("completed  start\n") == 2
+    assert "#SBATCH --array=0-1%2" in stdout
     assert not root.exists()
 
 

@@ -39,12 +39,12 @@ def launch(study, root, monkeypatch):
         design = parsed.design(scale)
         until = None if only else design.until
         cells = expand(parsed, scale, sets, only, until.at_most if until else None)
-        made = plan(parsed, without_idle_repeats(cells, design), scale, read_cluster("local"), root, sets)
-        tasks = write_runs(first_round(made, design) if until else made)
+        planned = plan(parsed, without_idle_repeats(cells, design), scale, read_cluster("local"), root, sets)
+        tasks = write_runs(first_round(planned, design) if until else planned)
         monkeypatch.setattr(fabricate, "START", datetime.now(UTC) - timedelta(minutes=1))  # they take one
         for task in tasks:
             train(task)
-        return gone(made.record.removed)
+        return gone(planned.record.removed)
 
     return launched
 
@@ -63,10 +63,10 @@ def train(task):
 
 
 def gone(removed):
-    found = {}
+    groups = {}
     for run_id, what in (removed or {}).items():
-        found.setdefault(what, []).append(run_id)
-    return {what: len(runs) for what, runs in found.items()}
+        groups.setdefault(what, []).append(run_id)
+    return {what: len(runs) for what, runs in groups.items()}
 
 
 def labels(root, where="in_study"):
@@ -240,7 +240,7 @@ def test_a_report_counts_values_and_not_the_groups_that_set_made_of_them(launch,
 
 
 @pytest.mark.parametrize(
-    ("edited", "said"),
+    ("edited", "sentence"),
     [
         (TWO, "none: the number of runs was fixed in advance"),
         (
@@ -251,11 +251,13 @@ def test_a_report_counts_values_and_not_the_groups_that_set_made_of_them(launch,
         (RATES.format("1e-3"), "not fixed in advance: 2 runs removed from the study"),
     ],
 )
-def test_a_report_says_whether_the_number_of_runs_was_fixed_in_advance(launch, root, tmp_path, edited, said):
+def test_a_report_says_whether_the_number_of_runs_was_fixed_in_advance(
+    launch, root, tmp_path, edited, sentence
+):
     launch(TWO)
     launch(edited)
     collect(root)
-    assert said in build_report(root, "tiny", tmp_path / "page").read_text()
+    assert sentence in build_report(root, "tiny", tmp_path / "page").read_text()
 
 
 def test_a_study_of_which_nothing_is_left_has_no_report_and_says_how_to_get_one(cli, launch, study, root):
@@ -272,13 +274,13 @@ def test_a_study_of_which_nothing_is_left_has_no_report_and_says_how_to_get_one(
 def test_launch_and_status_name_them(cli, launch, study, root):
     launch(TWO)
     path = study(OTHER)
-    said = "2 runs on disk no longer belong to study tiny: 2 with train.learning_rate=0.003 (such as tiny/"
-    assert said in cli("launch", path, "--dry-run").err
-    assert said not in cli("status").err, "a dry run changes nothing"
+    message = "2 runs on disk no longer belong to study tiny: 2 with train.learning_rate=0.003 (such as tiny/"
+    assert message in cli("launch", path, "--dry-run").err
+    assert message not in cli("status").err, "a dry run changes nothing"
     launch(OTHER)
-    shown = cli("status")
-    assert said in shown.err and "4 runs: 4 completed; 2 removed: 2 completed" in shown.err
-    assert shown.out.count("completed (removed from the study)") == 2
+    status = cli("status")
+    assert message in status.err and "4 runs: 4 completed; 2 removed: 2 completed" in status.err
+    assert status.out.count("completed (removed from the study)") == 2
     rows = json.loads(cli("status", "--json").out)
     assert [row["in_study"] for row in rows].count(False) == 2
     run = next(row["run_id"] for row in rows if not row["in_study"])
@@ -286,9 +288,9 @@ def test_launch_and_status_name_them(cli, launch, study, root):
 
 
 def test_a_launch_says_how_many_runs_set_makes_beside_the_files(cli, launch, study):
-    path, said = study(TWO), "--set makes 4 runs beside those of the study's file"
-    assert said in cli("launch", path, "--dry-run", "--set", "train.steps=3").err
-    assert said not in cli("launch", path, "--dry-run", "--set", "train.steps=6").err, "as the file says"
+    path, message = study(TWO), "--set makes 4 runs beside those of the study's file"
+    assert message in cli("launch", path, "--dry-run", "--set", "train.steps=3").err
+    assert message not in cli("launch", path, "--dry-run", "--set", "train.steps=6").err, "as the file says"
 
 
 def test_a_named_query_answers_as_the_report_does(runner, launch):
@@ -303,9 +305,9 @@ def test_compare_leaves_them_out_unless_asked(cli, launch, root, tmp_path):
     launch(TWO)
     shutil.copytree(root, tmp_path / "before")
     launch(OTHER)
-    said = "tiny: without 2 runs that the study no longer has; --removed includes them"
-    assert said in cli("compare", "before/tiny", "tiny").err
-    assert said not in cli("compare", "before/tiny", "tiny", "--removed").err
+    message = "tiny: without 2 runs that the study no longer has; --removed includes them"
+    assert message in cli("compare", "before/tiny", "tiny").err
+    assert message not in cli("compare", "before/tiny", "tiny", "--removed").err
     for source, values in (
         (StudySource("tiny", root, "tiny"), {0.001, 0.01}),
         (StudySource("tiny", root, "tiny", removed=True), {0.001, 0.003, 0.01}),
@@ -331,8 +333,8 @@ def test_another_file_of_the_same_name_is_refused_and_both_are_named(launch, stu
     other.write_text(first.read_text().replace("A tiny study", "Another"))
     with pytest.raises(InvalidFile) as error:
         launch("", path=other)
-    said = str(error.value)
-    assert said.startswith(f"{other}:1:1: ") and str(first) in said and "another `name:`" in said
+    message = str(error.value)
+    assert message.startswith(f"{other}:1:1: ") and str(first) in message and "another `name:`" in message
     other.write_text("name: mine\n" + other.read_text())
     assert launch("", path=other) == {}
 
@@ -380,9 +382,9 @@ LABEL = "rules: [{{where: {{train.learning_rate: 1e-3}}, label: {}}}]\n"
 
 @pytest.mark.fault
 def test_a_report_says_which_launch_renews_what_the_file_says_otherwise(launch, study, cli):
-    def said(extra, *given):
+    def said(extra, *targets):
         study(extra)
-        done = cli("report", *given, "--out", "page", "--figures", "svg", "--no-records")
+        done = cli("report", *targets, "--out", "page", "--figures", "svg", "--no-records")
         assert done.code == 0, done.err
         return [line for line in done.err.splitlines() if "changed since" in line]
 

@@ -46,24 +46,24 @@ def unforked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unforked")
 def test_what_one_workspace_reports_another_collects(cli: Cli, root: Path, tmp_path: Path) -> None:
     page = Path(cli("report", "backends", "--out", tmp_path / "reports/first", root=root).out.strip())
-    there = tmp_path / "there"
-    for given in (page.parent, page):
-        done = cli("collect", given, root=there)
+    workspace = tmp_path / "there"
+    for source in (page.parent, page):
+        done = cli("collect", source, root=workspace)
         assert done.code == 0, done.err
         assert "1 run of study backends" in done.err
-    assert len(ask(there, "FROM runs").rows) == 1
-    assert "there are only the records of a report" in cli("status", "backends", root=there).err
-    done = cli("export", "backends", "--out", tmp_path / "shared", root=there)
+    assert len(ask(workspace, "FROM runs").rows) == 1
+    assert "there are only the records of a report" in cli("status", "backends", root=workspace).err
+    done = cli("export", "backends", "--out", tmp_path / "shared", root=workspace)
     assert done.code == 0 and "1 run left out of the archive (no files here): r1" in done.err
     assert "there is no archive" in done.err and not [*tmp_path.glob("shared/*.gz")]
     (tmp_path / "report.zip").touch()
-    for given, told in (
+    for source, message in (
         (tmp_path / "reports", f"has 1 report in it: name one, such as {page.parent}"),
         (tmp_path / "report.zip", "unpack it, and name the folder of the report in it"),
         (tmp_path / "nowhere", "no such file or folder"),
     ):
-        done = cli("collect", given, root=there)
-        assert done.code == 2 and told in done.err, done
+        done = cli("collect", source, root=workspace)
+        assert done.code == 2 and message in done.err, done
 
 
 @pytest.mark.usefixtures("unforked")
@@ -82,9 +82,9 @@ def test_a_report_is_audited_by_its_folder(cli: Cli, root: Path, tmp_path: Path)
     assert "\x1b" not in done.out
     assert "index.html: Setup / What was run, Repeats, Value: it says 9 run of" in done.out
     done = cli("audit", page.parent, "--json")
-    said = json.loads(done.out)
-    assert (done.code, said["match"], len(said["findings"])) == (1, False, 1)
-    assert said["findings"][0]["file"] == "index.html"
+    audit = json.loads(done.out)
+    assert (done.code, audit["match"], len(audit["findings"])) == (1, False, 1)
+    assert audit["findings"][0]["file"] == "index.html"
     done = cli("audit", tmp_path / "nowhere")
     assert (done.code, done.out) == (2, "")
     assert "name the folder that `runner report` wrote" in done.err

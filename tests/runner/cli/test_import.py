@@ -74,8 +74,8 @@ def test_a_copy_under_another_name_is_the_same_run_and_another_log_a_new_one(
     copy.write_bytes(logs[0].read_bytes())
     other = made.write(tmp_path / "more" / logs[0].name, made.records("baseline", seed=1, last=200))
     done = cli("import", logs[0], copy, other, "--format", "lsai", "--study", "theirs", "--json")
-    found = json.loads(done.out)["runs"]
-    assert [run["imported"]["file"] for run in found] == [str(logs[0]), str(other)]
+    runs = json.loads(done.out)["runs"]
+    assert [run["imported"]["file"] for run in runs] == [str(logs[0]), str(other)]
     assert f"{copy}: the same content as {logs[0]}; imported once" in done.err
 
 
@@ -140,9 +140,9 @@ def test_status_and_explain_mark_imported_runs_and_say_that_they_have_no_certifi
     (first, *_) = json.loads(theirs("status", "--json").out)
     assert first["steps"] is None
     assert first["imported"].endswith(".jsonl")
-    told = theirs("explain", f"theirs/{first['run_id']}")
-    assert "none: its attention backend was not verified here" in told.out
-    assert "includes the warm-up" in told.out
+    explanation = theirs("explain", f"theirs/{first['run_id']}")
+    assert "none: its attention backend was not verified here" in explanation.out
+    assert "includes the warm-up" in explanation.out
     assert "step 200/200, loss" in theirs("logs", first["run_id"]).out
 
 
@@ -183,8 +183,8 @@ def test_logs_do_not_join_a_study_that_a_report_knows(theirs: Cli, logs: list[Pa
     collect(Settings.root)
     report = build_report(Settings.root, "theirs", tmp_path / "report").parent
     restore(report, tmp_path / "other")
-    given = (*logs, "--format", "lsai", "--study", "theirs")
-    done = theirs("import", *given, root=tmp_path / "other")
+    arguments = (*logs, "--format", "lsai", "--study", "theirs")
+    done = theirs("import", *arguments, root=tmp_path / "other")
     assert done.code == 2
     assert "study 'theirs' has the runs of a report; choose another name" in done.err
 
@@ -376,10 +376,10 @@ def test_one_log_does_not_count_as_two_runs(cli: Cli, tmp_path: Path) -> None:
     for name, lines in (("long", rows), ("short", rows[:2]), ("anew", [f"{row},a" for row in rows])):
         head = "step,loss,time" + ",note" * (name == "anew")
         (tmp_path / f"{name}.csv").write_text("\n".join([head, *lines, ""]))
-    for given, why in ((("long", "anew"), "has the same records as"), (("short", "long"), "continues")):
-        both = cli("import", *(f"{name}.csv" for name in given), "--format", "csv", "--study", given[0])
+    for names, why in ((("long", "anew"), "has the same records as"), (("short", "long"), "continues")):
+        both = cli("import", *(f"{name}.csv" for name in names), "--format", "csv", "--study", names[0])
         assert both.code == 2
-        assert f"{given[1]}.csv: it {why} {given[0]}/log-" in both.err
+        assert f"{names[1]}.csv: it {why} {names[0]}/log-" in both.err
         assert both.err.endswith("records: leave one out\n")
     (tmp_path / "runs.csv").write_text("name,step,loss\na,1,9\na,2,8\n")
     (tmp_path / "runs.yaml").write_text("run: name\n")

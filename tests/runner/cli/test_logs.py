@@ -34,9 +34,9 @@ def folder(root, monkeypatch):
 @pytest.mark.fault
 def test_following_ends_when_the_run_was_killed_with_its_launcher(folder, capsys):
     logs.command("r1", follow=True)
-    shown = capsys.readouterr()
-    assert shown.out == "hello\n"
-    assert "r1 attempt 1: lost" in shown.err
+    output = capsys.readouterr()
+    assert output.out == "hello\n"
+    assert "r1 attempt 1: lost" in output.err
 
 
 def test_following_shows_what_is_written_until_the_run_ends(folder, capsys, monkeypatch):
@@ -52,10 +52,10 @@ def test_following_shows_what_is_written_until_the_run_ends(folder, capsys, monk
 
     monkeypatch.setattr(logs.time, "sleep", pause)
     logs.command("r1", follow=True)
-    shown = capsys.readouterr()
-    written = [line.split(",")[0] for line in shown.out.splitlines()]
+    output = capsys.readouterr()
+    written = [line.split(",")[0] for line in output.out.splitlines()]
     assert written == ["hello", "step 1/100", "step 2/100", "again", "step 3/100"]
-    assert "r1 attempt 1: completed" in shown.err
+    assert "r1 attempt 1: completed" in output.err
 
 
 def test_without_follow_the_output_so_far_is_shown(folder, capsys):

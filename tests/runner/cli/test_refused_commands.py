@@ -119,8 +119,8 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("typed", "says"), COMMANDS, ids=[typed for typed, _ in COMMANDS])
-def test_a_wrong_command_is_refused_with_what_would_be_right(cli, root, study, tmp_path, typed, says):
+@pytest.mark.parametrize(("typed", "message"), COMMANDS, ids=[typed for typed, _ in COMMANDS])
+def test_a_wrong_command_is_refused_with_what_would_be_right(cli, root, study, tmp_path, typed, message):
     import shlex
 
     study()
@@ -130,7 +130,7 @@ def test_a_wrong_command_is_refused_with_what_would_be_right(cli, root, study, t
     (tmp_path / "taken" / "schemas" / "study.json").touch()
     code, out, err = cli(*shlex.split(typed))
     assert code == 2
-    assert says in err
+    assert message in err
     assert "Traceback" not in err
     assert "\x1b" not in err
     assert out == ""
@@ -138,7 +138,7 @@ def test_a_wrong_command_is_refused_with_what_would_be_right(cli, root, study, t
 
 
 @pytest.mark.parametrize(
-    ("root", "says"),
+    ("root", "message"),
     [
         ("tiny.yaml", "tiny.yaml is not a folder"),
         ("tiny.yaml/below", "tiny.yaml is not a folder"),
@@ -150,15 +150,15 @@ def test_a_wrong_command_is_refused_with_what_would_be_right(cli, root, study, t
         ("x" * 300, "File name too long"),
     ],
 )
-def test_a_root_that_cannot_be_a_folder_is_refused(cli, study, root, says):
+def test_a_root_that_cannot_be_a_folder_is_refused(cli, study, root, message):
     study()
     code, out, err = cli("status", root=root)
     assert (code, out) == (2, "")
-    assert says in err
+    assert message in err
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "says"),
+    ("text", "place", "message"),
     [
         ("", "1:1", "the file is empty"),
         ("- a\n", "1:1", "expected keys and values"),
@@ -183,12 +183,12 @@ def test_a_root_that_cannot_be_a_folder_is_refused(cli, study, root, says):
         (LOCAL + 'description: "\\e[2J"\n', "2:14", "U+001B"),
     ],
 )
-def test_a_bad_profile_is_refused_with_its_place_and_line(cli, study, tmp_path, text, place, says):
+def test_a_bad_profile_is_refused_with_its_place_and_line(cli, study, tmp_path, text, place, message):
     (tmp_path / "p.yaml").write_text(text)
     code, out, err = cli("expand", study(), "--profile", "p.yaml")
     assert (code, out) == (2, "")
     assert f"p.yaml:{place}: " in err
-    assert says in err
+    assert message in err
     assert "Traceback" not in err
 
 
@@ -200,8 +200,8 @@ def test_a_wrong_root_in_the_environment_is_named_as_such(study, monkeypatch):
 
 def test_a_mistyped_run_or_study_is_guessed(cli, root):
     Folder(root, plan("4f2ab77c01de", study="tiny"))
-    assert "no study or run 'tyny' under " in (said := cli("cancel", "tyny").err)
-    assert "(did you mean 'tiny'? valid studies: tiny)" in said
+    assert "no study or run 'tyny' under " in (message := cli("cancel", "tyny").err)
+    assert "(did you mean 'tiny'? valid studies: tiny)" in message
     assert "(did you mean 'tiny/4f2ab77c01de'?)" in cli("logs", "4f2ab77c0lde").err
     assert "(did you mean 'tiny/4f2ab77c01de'?)" in cli("logs", "tiny/4f2ab77c0lde").err
     assert "did you mean" not in cli("logs", "nothing").err
@@ -226,8 +226,8 @@ def test_a_report_into_a_link_to_itself_is_refused(cli, root, tmp_path):
 
 def test_a_repeat_goes_to_no_file(cli, root, study):
     completed(root, "r1")
-    said = cli("reproduce", "r1", "--out", study()).err
-    assert said == f"{study()}: Not a directory; choose another place with --out\n"
+    message = cli("reproduce", "r1", "--out", study()).err
+    assert message == f"{study()}: Not a directory; choose another place with --out\n"
 
 
 def test_outcomes_can_be_given_with_commas_as_settings_can(cli, root):
@@ -238,8 +238,8 @@ def test_outcomes_can_be_given_with_commas_as_settings_can(cli, root):
 
 def test_a_retry_guesses_no_axis_for_another_setting(cli, root):
     completed(root, "r1", study="tiny")
-    said = cli("retry", "tiny", "--outcome", "completed", "--set", "seed=1").err
-    assert "only its processes can change (valid: parallel.replicate" in said
+    message = cli("retry", "tiny", "--outcome", "completed", "--set", "seed=1").err
+    assert "only its processes can change (valid: parallel.replicate" in message
     assert "did you mean 'parallel.shard'" in cli("retry", "tiny", "--set", "shrd=1").err
 
 
@@ -248,12 +248,12 @@ def test_a_retry_says_why_it_needs_the_studys_file_and_the_profile(cli, root, tm
     completed(root, "r1", profile_file=str(tmp_path / "p.yaml"), **run)
     again = ("retry", "tiny", "--outcome", "completed")
     (tmp_path / "p.yaml").write_text("executor: lokal\n")
-    said = cli(*again).err.splitlines()
-    assert said[0].startswith(f"{tmp_path}/p.yaml:1:1: ")
-    assert said[-1] == "tiny/r1 was launched with it: choose a profile with --profile"
-    said = cli(*again, "--profile", "local").err.splitlines()
-    assert said[0].startswith(f"{tmp_path}/tiny.yaml: No such file")
-    assert said[-1] == "runs of tiny were launched from it: put it back to restart them"
+    lines = cli(*again).err.splitlines()
+    assert lines[0].startswith(f"{tmp_path}/p.yaml:1:1: ")
+    assert lines[-1] == "tiny/r1 was launched with it: choose a profile with --profile"
+    lines = cli(*again, "--profile", "local").err.splitlines()
+    assert lines[0].startswith(f"{tmp_path}/tiny.yaml: No such file")
+    assert lines[-1] == "runs of tiny were launched from it: put it back to restart them"
 
 
 def test_a_wrong_profile_in_the_environment_is_named_as_such(cli, study, monkeypatch):

@@ -242,12 +242,12 @@ STUDIES = {**FILES, **{name: (TINY + text, *rest) for name, (text, *rest) in ADD
 
 @pytest.mark.parametrize("case", STUDIES)
 def test_a_bad_study_is_refused_with_its_place_and_line(cli, root, tmp_path, case):
-    text, place, says = STUDIES[case]
+    text, place, message = STUDIES[case]
     (tmp_path / "s.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     code, out, err = cli("expand", "s.yaml")
     assert code == 2
     assert f"s.yaml:{place}" in err
-    assert says in err
+    assert message in err
     assert "Traceback" not in err
     assert "must be None" not in err
     assert out == ""
@@ -261,8 +261,8 @@ def test_cells_whose_processes_the_profile_cannot_give_are_named(cli, root, tmp_
     (tmp_path / "s.yaml").write_text(TINY + axes)
     code, out, err = cli(verb, "s.yaml", "--profile", "c.yaml")
     assert (code, out) == (2, "")
-    said = "profile c: 3 processes do not divide evenly over 2 nodes, since `processes_per_node` is 2"
-    assert f"s.yaml:7:33: {said}: use 2 or 4" in err
+    message = "profile c: 3 processes do not divide evenly over 2 nodes, since `processes_per_node` is 2"
+    assert f"s.yaml:7:33: {message}: use 2 or 4" in err
     assert err.count("s.yaml:") == 1, "six processes fill three nodes"
     assert not root.exists()
 
@@ -272,8 +272,8 @@ def test_a_scale_that_only_the_profile_asks_for_is_said_to_be_the_profiles(cli, 
     for verb in ("launch", "expand"):
         code, out, err = cli(verb, "s.yaml", "--profile", "local")
         assert (code, out) == (2, "")
-        said = "profile local asks for scale 'laptop', which this study lacks (valid: full, night)"
-        assert f"{said}; choose one with --scale" in err
+        message = "profile local asks for scale 'laptop', which this study lacks (valid: full, night)"
+        assert f"{message}; choose one with --scale" in err
 
 
 def test_a_key_that_a_profile_lacks_is_said_once_and_in_the_profile(cli, root, tmp_path):
@@ -347,12 +347,12 @@ def data_files(study, tmp_path, corpus):
 
 @pytest.mark.parametrize("case", WITH_DATA)
 def test_bad_data_is_refused_at_its_setting_and_nothing_is_started(cli, root, tmp_path, data_files, case):
-    text, place, says = WITH_DATA[case]
+    text, place, message = WITH_DATA[case]
     (tmp_path / "bad.yaml").write_text(text)
     code, out, err = cli("launch", "bad.yaml")
     assert code == 2
     assert f"bad.yaml:{place}: " in err
-    assert says in err
+    assert message in err
     assert "Traceback" not in err
     assert out == ""
     assert not root.exists(), "nothing was planned, claimed or started"
@@ -375,9 +375,9 @@ def test_a_long_line_is_shown_around_the_place(cli, tmp_path):
 
 def test_only_the_first_of_many_errors_are_shown(cli, tmp_path):
     (tmp_path / "s.yaml").write_text(TINY + f"matrix: {{seed: {[*range(-50, 0)]}}}\n")
-    shown = cli("expand", "s.yaml").err
-    assert shown.count("'seed' must be greater than or equal to 0") == 20
-    assert shown.endswith("and 30 more\n")
+    stderr = cli("expand", "s.yaml").err
+    assert stderr.count("'seed' must be greater than or equal to 0") == 20
+    assert stderr.endswith("and 30 more\n")
 
 
 PIECES = [

@@ -131,22 +131,22 @@ def test_the_bars_of_a_launch_fit_with_whole_numbers(terminal, width):
      (60, ["status", "backends"])],
 )  # fmt: skip
 def test_a_real_terminal_is_measured(studies, tmp_path, process, width, words):
-    here, there = os.openpty()
-    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    controller, screen = os.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     env = environment(TERM="xterm")
     del env["COLUMNS"]
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "runner", "--root", studies, *words],
-        stdout=there, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, cwd=tmp_path, env=env,
+        stdout=screen, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, cwd=tmp_path, env=env,
     ) as started:  # fmt: skip
-        os.close(there)
-        shown = b""
-        while started.poll() is None or select.select([here], [], [], 0)[0]:
+        os.close(screen)
+        output = b""
+        while started.poll() is None or select.select([controller], [], [], 0)[0]:
             try:
-                shown += os.read(here, 65536)
+                output += os.read(controller, 65536)
             except OSError:  # its end
                 break
-    os.close(here)
+    os.close(controller)
     assert started.returncode == 0
-    check(shown.decode(), process("runner", "--root", studies, *words, cwd=tmp_path).stdout, width)
-    assert b"left out" in shown
+    check(output.decode(), process("runner", "--root", studies, *words, cwd=tmp_path).stdout, width)
+    assert b"left out" in output

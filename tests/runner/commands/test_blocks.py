@@ -61,10 +61,10 @@ def test_all_blocks_are_planned_by_the_first_launch(launch, root):
     ended = min(state.event("ended").time for state in states(root) if state.latest)
     before = {state.brief.run_id: state.run for state in states(root)}
     assert len(before) == 9
-    shown = CliRunner().invoke(app, ["--root", str(root), "status"])
-    assert "6 planned" in shown.stderr
-    assert "9 runs" in shown.stderr
-    assert shown.stdout.count(" planned ") == 6
+    status = CliRunner().invoke(app, ["--root", str(root), "status"])
+    assert "6 planned" in status.stderr
+    assert "9 runs" in status.stderr
+    assert status.stdout.count(" planned ") == 6
     launch("--blocks", "2")
     for state in states(root):
         planned = before[state.brief.run_id]
@@ -86,8 +86,8 @@ def test_the_plan_of_later_blocks_travels_with_the_archive(launch, root, tmp_pat
 def test_a_study_that_changed_between_blocks_no_longer_has_the_runs_of_the_rest(launch, root):
     launch("--blocks", "1")
     launch("--blocks", "1", extra=STUDY.replace("repeats: 3", "repeats: 2"))
-    shown = CliRunner().invoke(app, ["--root", str(root), "status"])
-    assert "6 runs: 6 completed; 3 removed: 3 planned" in shown.stderr
+    status = CliRunner().invoke(app, ["--root", str(root), "status"])
+    assert "6 runs: 6 completed; 3 removed: 3 planned" in status.stderr
 
 
 def test_blocks_come_one_at_a_time_and_each_run_once(launch, root):

@@ -14,9 +14,9 @@ from tests.analysis.fabricate import Folder, completed, plan
 from tests.conftest import until
 
 
-@pytest.mark.parametrize(("target", "says"), [("tiny", True), ("tiny/r1", False)])
+@pytest.mark.parametrize(("target", "hint"), [("tiny", True), ("tiny/r1", False)])
 def test_a_cancelled_study_names_the_local_launch_that_starts_the_next_run(
-    tmp_path, monkeypatch, target, says
+    tmp_path, monkeypatch, target, hint
 ):
     monkeypatch.setattr(process, "terminate", lambda manifest: True)
     run = Folder(tmp_path, plan("r1", study="tiny"))
@@ -25,7 +25,7 @@ def test_a_cancelled_study_names_the_local_launch_that_starts_the_next_run(
     Folder(tmp_path, plan("r2", study="tiny"))
     done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
     assert "in flight, of " in done.stderr
-    assert (f"`kill {process.own_identity()['pid']}` ends it" in done.stderr) == says
+    assert (f"`kill {process.own_identity()['pid']}` ends it" in done.stderr) == hint
 
 
 @pytest.mark.parametrize("target", ["tiny", "tiny/r1"])

@@ -119,12 +119,16 @@ def test_a_study_before_and_after_a_commit_is_compared_in_one_root() -> None:
 
 
 def test_json_is_one_document_with_every_verdict() -> None:
-    found = json.loads(compare(f"backends@{BEFORE[:8]}", "slow/backends", "--json", *MARGINS).stdout)
-    verdicts = {group["label"]: (group["speed"]["kind"], group["loss"]["kind"]) for group in found["groups"]}
+    document = json.loads(compare(f"backends@{BEFORE[:8]}", "slow/backends", "--json", *MARGINS).stdout)
+    verdicts = {
+        group["label"]: (group["speed"]["kind"], group["loss"]["kind"]) for group in document["groups"]
+    }
     assert verdicts == {"auto": ("equivalent", "equivalent"), "flash": ("different", "equivalent")}
-    assert found["margins"] == {"tokens_per_second": 0.02, "loss": 0.005}
-    assert len(found["regressions"]) == 1
-    assert {each["topic"]: each["meant"] for each in found["differences"]}["commit"] is True
+    assert document["margins"] == {"tokens_per_second": 0.02, "loss": 0.005}
+    assert len(document["regressions"]) == 1
+    assert {difference["topic"]: difference["meant"] for difference in document["differences"]}[
+        "commit"
+    ] is True
 
 
 def test_without_margins_the_exit_code_is_0_and_why_is_said_unless_it_is_to_be_strict() -> None:
@@ -149,7 +153,7 @@ def test_an_outcome_that_became_worse_exits_with_1(tmp_path: Path) -> None:
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("backend", "same"), r"did you mean 'backends'"),
         (("backends", "backends"), "are the same runs"),
@@ -168,11 +172,11 @@ def test_an_outcome_that_became_worse_exits_with_1(tmp_path: Path) -> None:
         (("backends", "same", "--match", "auto=fast"), "no group 'fast'"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_with_what_to_type_instead(arguments, said) -> None:
+def test_what_cannot_be_compared_is_refused_with_what_to_type_instead(arguments, message) -> None:
     done = compare(*arguments)
     assert isinstance(done.exception, UserError)
     assert done.exception.exit_code == 2
-    assert re.search(said, str(done.exception))
+    assert re.search(message, str(done.exception))
 
 
 def test_runs_of_inference_are_compared_by_speed_and_not_by_losses_that_they_lack(tmp_path: Path) -> None:

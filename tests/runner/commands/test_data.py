@@ -19,7 +19,7 @@ def folder(tmp_path):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("out", "says"),
+    ("out", "message"),
     [
         (".", "is a folder: add the file's name, as in .*text.parquet"),
         ("folder", "is a folder: add the file's name"),
@@ -32,10 +32,10 @@ def folder(tmp_path):
     ],
     ids=["here", "folder", "below a file", "pipe", "file", "broken link", "too long", "too long beside it"],
 )
-def test_a_place_where_no_file_can_be_written_is_a_users_error(folder, tmp_path, out, says):
+def test_a_place_where_no_file_can_be_written_is_a_users_error(folder, tmp_path, out, message):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         write_corpus(folder, tmp_path / out)
     assert (folder / "a.txt").read_text() == "some text"
     assert not list(tmp_path.glob(".*"))
@@ -61,8 +61,8 @@ def test_folders_are_searched_except_those_that_are_named(folder, tmp_path):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     write_corpus(folder, tmp_path / "x.parquet", "*.txt", ["skip"])
-    found = pq.read_table(tmp_path / "x.parquet").column("path").to_pylist()
-    assert found == [".hidden/g.txt", "a.txt", "b/c/d.txt"]
+    paths = pq.read_table(tmp_path / "x.parquet").column("path").to_pylist()
+    assert paths == [".hidden/g.txt", "a.txt", "b/c/d.txt"]
 
 
 @pytest.mark.fault

@@ -21,7 +21,7 @@ from tests.amd import stand_in
 @pytest.fixture
 def found(monkeypatch, root):
     """What doctor says by what it looks at, on a machine without Slurm."""
-    monkeypatch.setattr(shutil, "which", lambda *given, **more: None)
+    monkeypatch.setattr(shutil, "which", lambda *arguments, **options: None)
 
     def ask(**keys):
         cluster = read_cluster("local")
@@ -91,26 +91,26 @@ def test_no_backend_tells_anybody_to_train_in_float16(t4):
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("values", "finding"),
     [
         ((3.0, 1980, ""), "runs record energy, clocks, and what throttles them"),
         ((None, 1980, ""), "runs cannot record energy: "),
         ((None, None, None), "runs cannot record energy, clocks, what throttles them: "),
     ],
 )
-def test_what_a_gpu_does_not_tell_of_itself_is_said(t4, found, monkeypatch, told, says):
-    for name, value in zip(("joules", "sm_mhz", "throttle_reasons"), told, strict=True):
+def test_what_a_gpu_does_not_tell_of_itself_is_said(t4, found, monkeypatch, values, finding):
+    for name, value in zip(("joules", "sm_mhz", "throttle_reasons"), values, strict=True):
         monkeypatch.setattr(doctor.Gpu, name, lambda _gpu, value=value: value)
     sensors = found()["sensors"]
-    assert sensors.found.startswith(says)
-    assert sensors.works == (None not in told)
+    assert sensors.found.startswith(finding)
+    assert sensors.works == (None not in values)
 
 
 SLURM = {"executor": "slurm", "cpus": 3, "gpus": 1, "gpus_per_node": 4, "max_parallel": 8}
 
 
 @pytest.mark.parametrize(
-    ("profile", "works", "says"),
+    ("profile", "works", "finding"),
     [
         ({**SLURM, "slurm": {}}, True, "per run: 2 on 1 node, 4 on 1 node, 8 on 2 nodes, 16 on 4 nodes; each with 3 CPUs and a GPU"),
         ({**SLURM, "slurm": {"exclusive": True}}, True, "per run: 2 on 1 node (2 such runs share it), 4 on 1 node, 8"),
@@ -119,9 +119,9 @@ SLURM = {"executor": "slurm", "cpus": 3, "gpus": 1, "gpus_per_node": 4, "max_par
         ({"executor": "local", "gpus": 1}, False, "2 processes need 2 GPUs, but this machine has 1"),
     ],
 )  # fmt: skip
-def test_what_a_run_of_several_processes_would_get_is_said(t4, found, profile, works, says):
+def test_what_a_run_of_several_processes_would_get_is_said(t4, found, profile, works, finding):
     check = found(**profile)["processes"]
-    assert check.found.startswith(says)
+    assert check.found.startswith(finding)
     assert check.works == works
     assert not check.needed
 
@@ -148,8 +148,8 @@ def test_the_owner_of_amd_gpus_is_told_of_rocm_and_what_was_not_measured(
     stand_in(monkeypatch, architecture)
     monkeypatch.setattr("model.record.versions.version", {"torch": "2.11.0+rocm7.1", "triton": "3.6.0"}.get)
     monkeypatch.setattr("model.training.float8.find_spec", lambda name: True)
-    monkeypatch.setattr(_reasons, "package", lambda *given: [])
-    monkeypatch.setattr(_sdpa, "refusals", lambda *given, **more: [])
+    monkeypatch.setattr(_reasons, "package", lambda *arguments: [])
+    monkeypatch.setattr(_sdpa, "refusals", lambda *arguments, **options: [])
     checks = found()
     assert checks["torch"].found.endswith("ROCm, HIP 6.4.43484-123eb5128")
     assert f"({architecture}): no backend was measured on AMD GPUs yet" in checks["gpu"].found

@@ -63,7 +63,7 @@ def test_a_number_of_runs_at_once_that_the_machine_cannot_give_is_refused_at_the
 
 
 @pytest.mark.parametrize(
-    ("options", "text", "says"),
+    ("options", "text", "message"),
     [
         (
             ("--parallel", 2),
@@ -78,17 +78,17 @@ def test_a_number_of_runs_at_once_that_the_machine_cannot_give_is_refused_at_the
     ],
 )
 def test_a_dry_run_says_that_this_machine_has_too_few_gpus_as_a_launch_does(
-    study, root, monkeypatch, options, text, says
+    study, root, monkeypatch, options, text, message
 ):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
     asked = (study(text), "--profile", "workstation", "--scale", "full", "--set", "device=cuda", *options)
-    shown = launch(root, *asked, "--dry-run")
-    assert shown.exit_code == 0
+    dry_run = launch(root, *asked, "--dry-run")
+    assert dry_run.exit_code == 0
     assert not root.exists()
     with pytest.raises(UserError) as refused:
         launch(root, *asked)
-    assert says in str(refused.value)
-    assert f"a launch would be refused: {refused.value}" in shown.stderr
+    assert message in str(refused.value)
+    assert f"a launch would be refused: {refused.value}" in dry_run.stderr
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
     assert "would be refused" not in launch(root, *asked, "--dry-run").stderr
 
@@ -101,11 +101,11 @@ def test_a_command_that_starts_no_run_here_is_refused_at_its_setting_before_anyt
 ):
     (profile := tmp_path / "p.yaml").write_text(f"executor: local\n{setting}\n")
     path, command = study(), setting.partition(": ")[2].strip("[").partition(",")[0]
-    shown = launch(root, path, "-p", profile, "--dry-run")
+    dry_run = launch(root, path, "-p", profile, "--dry-run")
     with pytest.raises(UserError) as refused:
         launch(root, path, "-p", profile)
     assert str(refused.value).startswith(f"{profile}:2:1: no program '{command}' on this machine")
-    assert f"a launch would be refused: {refused.value}" in shown.stderr
+    assert f"a launch would be refused: {refused.value}" in dry_run.stderr
     assert not list(root.glob("tiny/*/attempt-*"))
 
 
@@ -140,16 +140,16 @@ def test_a_run_whose_process_the_system_refuses_has_ended_with_the_reason(study,
 def test_a_dry_run_says_that_others_could_change_the_study(study, root):
     (root / "tiny").mkdir(parents=True)
     (root / "tiny").chmod(0o777)
-    said = launch(root, study(), "--dry-run").stderr
-    assert f"a launch would be refused: {root / 'tiny'} is writable by others" in said
+    stderr = launch(root, study(), "--dry-run").stderr
+    assert f"a launch would be refused: {root / 'tiny'} is writable by others" in stderr
 
 
 def test_runs_that_will_not_fit_the_profiles_gpus_are_named(study, root, slurm):
     slurm.write_text(SLURM + "gpus: 1\ngpu_memory: 1MiB\n")
     path = study("matrix: {attention: [cudnn]}\n")
-    said = launch(root, path, "-p", slurm, "--dry-run", "--set", "device=cuda").stderr
-    assert "cudnn will probably end as oom_gpu: it needs about" in said
-    assert "the profile's GPUs have 1.0 MiB" in said
+    stderr = launch(root, path, "-p", slurm, "--dry-run", "--set", "device=cuda").stderr
+    assert "cudnn will probably end as oom_gpu: it needs about" in stderr
+    assert "the profile's GPUs have 1.0 MiB" in stderr
 
 
 def test_a_dry_run_names_the_budget_that_all_gpus_of_its_runs_exceed(study, root, slurm, monkeypatch):
@@ -165,9 +165,9 @@ def test_a_dry_run_names_the_budget_that_all_gpus_of_its_runs_exceed(study, root
 
 def test_the_names_of_a_dry_run_are_those_that_other_commands_take(study, root):
     path = study("matrix: {seed: [0, 1]}\n")
-    shown = launch(root, path, "--dry-run").stdout
+    stdout = launch(root, path, "--dry-run").stdout
     for cell in expand(read_study(path)):
-        assert f"\ntiny/{cell.run_id}  " in shown
+        assert f"\ntiny/{cell.run_id}  " in stdout
 
 
 def test_runs_that_completed_and_have_no_files_here_are_named_before_they_start_anew(study, root):
@@ -178,9 +178,11 @@ def test_runs_that_completed_and_have_no_files_here_are_named_before_they_start_
     collect(root)
     shutil.rmtree(root / "tiny")
     collect(root)
-    told = "completed earlier, and have no files here"
-    for more, shown in (((), True), (("--only", "seed=0"), True), (("--only", "seed=1"), False)):
-        assert (f"1 run of these ({first}) {told}" in launch(root, path, "--dry-run", *more).stderr) == shown
+    message = "completed earlier, and have no files here"
+    for more, named in (((), True), (("--only", "seed=0"), True), (("--only", "seed=1"), False)):
+        assert (
+            f"1 run of these ({first}) {message}" in launch(root, path, "--dry-run", *more).stderr
+        ) == named
 
 
 def test_runs_of_a_report_that_a_changed_study_no_longer_gives_are_named_and_left_out(study, root, tmp_path):
@@ -197,11 +199,11 @@ def test_runs_of_a_report_that_a_changed_study_no_longer_gives_are_named_and_lef
 def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm, tmp_path):
     rules = "rules: [{where: {seed: 1}, resources: {cpus: 2}}]\n"
     path = study("matrix: {seed: [0, 1]}\n" + rules)
-    shown = launch(root, path, "-p", slurm, "--dry-run", "--scripts", tmp_path / "new" / "scripts")
+    dry_run = launch(root, path, "-p", slurm, "--dry-run", "--scripts", tmp_path / "new" / "scripts")
     written = sorted((tmp_path / "new" / "scripts").iterdir())
     assert [file.name for file in written] == ["tiny-1.sh", "tiny-2.sh"]
     for file in written:
-        assert file.read_text() in shown.stdout
+        assert file.read_text() in dry_run.stdout
     assert not root.exists()
 
 
@@ -224,8 +226,8 @@ def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_on
     path = study("matrix: {seed: [0, 1]}\nrules: [{where: {" + rules + "}]\n")
     dry = (root, path, "-p", slurm, "--dry-run", "--set", "train.batch_size=2", "--parallel")
     done = launch(*dry, "4")
-    kept = "the order of the runs is kept within each array, across arrays only with --parallel 1"
-    assert f"\n2 arrays, because {why}: {kept}\n" in done.stderr
+    order = "the order of the runs is kept within each array, across arrays only with --parallel 1"
+    assert f"\n2 arrays, because {why}: {order}\n" in done.stderr
     alone = "they start one after another, in the order of the runs"
     assert f"\n2 arrays, because {why}: {alone}\n" in launch(*dry, "1").stderr
     assert done.stdout.count("#!/bin/bash") == 2
@@ -241,7 +243,7 @@ def test_a_backend_that_lacks_what_a_run_asks_is_warned_of_before_the_launch(stu
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--scripts", "x"], "--scripts needs --dry-run"),
         (["--dry-run", "--scripts", "x"], "profile local has no batch scripts"),
@@ -254,17 +256,17 @@ def test_a_backend_that_lacks_what_a_run_asks_is_warned_of_before_the_launch(stu
         (["--rehearse", "--detach"], "leave out --detach"),
     ],
 )
-def test_options_that_contradict_are_refused(study, root, slurm, tmp_path, monkeypatch, arguments, says):
+def test_options_that_contradict_are_refused(study, root, slurm, tmp_path, monkeypatch, arguments, message):
     study()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         launch(root, "tiny.yaml", *arguments)
     assert not root.exists()
 
 
 def test_a_dry_run_of_a_rehearsal_shows_the_rehearsal(study, root):
-    shown = launch(root, study(), "--rehearse", "--dry-run")
-    assert "tiny.rehearsal/" in shown.stdout
+    dry_run = launch(root, study(), "--rehearse", "--dry-run")
+    assert "tiny.rehearsal/" in dry_run.stdout
     assert not root.exists()
 
 
@@ -289,17 +291,17 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
     found = ended(root)
     parsed = replace(read_study(study()), name="backends")
     whole = replace(
-        planned(parsed, [], "full", read_cluster("local"), root), runs=[(each.run, each) for each in found]
+        planned(parsed, [], "full", read_cluster("local"), root), runs=[(state.run, state) for state in found]
     )
     monkeypatch.setattr(Settings, "root", root)
     assert _start.summary(whole) == 1
-    said = capsys.readouterr()
-    first, second = (line.split() for line in said.out.splitlines()[1:])
+    output = capsys.readouterr()
+    first, second = (line.split() for line in output.out.splitlines()[1:])
     assert first == ["backends/a", "auto", "completed", "9.000", "10,240"]
     assert second[:2] == ["backends/b", "math"]
     assert second[-3:] == ["5.000", "10,240", "broken"]
     place = f"runner --root {root}"
-    assert said.err.splitlines() == [
+    assert output.err.splitlines() == [
         f"next: `{place} explain backends/b` shows what happened",
         f"next: `{place} collect`, then `{place} sql QUERY`; or `{place} report backends`",
     ]
@@ -314,7 +316,7 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
 
 
 @pytest.mark.parametrize(
-    ("profile", "stopped", "says"),
+    ("profile", "stopped", "command"),
     [
         ("local", "run_here", "`{} status tiny` shows what is left; to go on, launch the study again"),
         (
@@ -325,7 +327,7 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
     ],
 )
 def test_whoever_interrupts_a_launch_is_told_in_a_line_how_to_go_on(
-    study, root, slurm, monkeypatch, capsys, profile, stopped, says
+    study, root, slurm, monkeypatch, capsys, profile, stopped, command
 ):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -341,9 +343,9 @@ def test_whoever_interrupts_a_launch_is_told_in_a_line_how_to_go_on(
     (root / "tiny").mkdir(parents=True, exist_ok=True)
     with pytest.raises(KeyboardInterrupt):
         _start.run(whole, wait=True)
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("next: ")
-    assert says.format(f"runner --root {root}") in said
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("next: ")
+    assert command.format(f"runner --root {root}") in line
 
 
 def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(

@@ -18,9 +18,9 @@ def state(root, **options):
 
 
 def test_tokens_that_are_the_same_are_said_to_be(tmp_path):
-    found = compare(state(tmp_path / "a"), state(tmp_path / "b"))
-    assert "the tokens of 4 decoded positions are the same" in found.verdict
-    assert "loss" not in found.verdict
+    comparison = compare(state(tmp_path / "a"), state(tmp_path / "b"))
+    assert "the tokens of 4 decoded positions are the same" in comparison.verdict
+    assert "loss" not in comparison.verdict
 
 
 def test_the_first_position_that_differs_is_named(tmp_path):
@@ -32,14 +32,14 @@ def test_the_first_position_that_differs_is_named(tmp_path):
 
 @pytest.mark.fault
 def test_where_nothing_was_decoded_nothing_is_claimed(tmp_path):
-    then, now = (state(tmp_path / each, decode_seconds=None) for each in "ab")
+    then, now = (state(tmp_path / name, decode_seconds=None) for name in "ab")
     assert "no decoded tokens to compare" in compare(then, now).verdict
 
 
-def timed(root, **said):
+def timed(root, **fields):
     folder = Folder(root, plan("r1", config=RunConfig(task="attention")))
     folder.start()
-    kernels(folder, CASE, **said)
+    kernels(folder, CASE, **fields)
     folder.end()
     return ledger.state(RunFolder(folder.path))
 
@@ -62,10 +62,10 @@ def test_a_backend_that_ends_otherwise_is_counted_and_where_nothing_was_timed_no
 
 
 @pytest.mark.parametrize(
-    ("phase", "says"),
+    ("phase", "advice"),
     [("running", "waits for this repeat, which goes on"), ("ended", "repeats it anew")],
 )
-def test_whoever_interrupts_a_repeat_is_told_what_to_type_next(tmp_path, monkeypatch, capsys, phase, says):
+def test_whoever_interrupts_a_repeat_is_told_what_to_type_next(tmp_path, monkeypatch, capsys, phase, advice):
     folder = Folder(tmp_path, plan("r2", study="backends.reproduced"))
     folder.start()
     if phase == "ended":
@@ -80,4 +80,4 @@ def test_whoever_interrupts_a_repeat_is_told_what_to_type_next(tmp_path, monkeyp
     monkeypatch.setattr(repeat, "wait_for", interrupted)
     with pytest.raises(KeyboardInterrupt):
         command("r1")
-    assert f"next: the same command {says}" in capsys.readouterr().err
+    assert f"next: the same command {advice}" in capsys.readouterr().err

@@ -171,8 +171,8 @@ def folder(collected: Path, study: Study) -> Path:
 
 
 def test_the_status_of_a_folder_is_that_of_its_studies(collected: Path, folder: Path) -> None:
-    for given in ([folder], ["first", "second"]):
-        rows = json.loads(call(collected, "status", *given, "--json")[0])
+    for targets in ([folder], ["first", "second"]):
+        rows = json.loads(call(collected, "status", *targets, "--json")[0])
         assert sorted(row["study"] for row in rows) == ["first", "second"]
     assert len(json.loads(call(collected, "status", "--json")[0])) == 3
 

@@ -46,7 +46,7 @@ def test_an_environment_that_names_an_image_and_mounts_the_root_is_well(found, t
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("text", "what", "says"),
+    ("text", "what", "message"),
     [
         (None, "container", "no file {home}/.edf/assay.toml"),
         ("image = ", "container", "{home}/.edf/assay.toml: "),
@@ -59,12 +59,12 @@ def test_an_environment_that_names_an_image_and_mounts_the_root_is_well(found, t
         ('mounts = ["${SCRATCH}:/scratch"]', "mounts", "do not show {home}/scratch/runs at its own path"),
     ],
 )
-def test_an_environment_that_lacks_something_is_named(found, tmp_path, text, what, says):
+def test_an_environment_that_lacks_something_is_named(found, tmp_path, text, what, message):
     if text is not None:
         edf(tmp_path, text)
-    mark, said = found(EDF)[what]
+    mark, finding = found(EDF)[what]
     assert mark == "FAILS"
-    assert says.format(home=tmp_path) in said
+    assert message.format(home=tmp_path) in finding
 
 
 def test_an_environment_that_inherits_mounts_is_not_judged_by_its_own(found, tmp_path):
@@ -73,7 +73,7 @@ def test_an_environment_that_inherits_mounts_is_not_judged_by_its_own(found, tmp
 
 
 @pytest.mark.parametrize(
-    ("keys", "what", "mark", "says"),
+    ("keys", "what", "mark", "message"),
     [
         ("python: /no/python", "job's python", "FAILS", "/no/python is no program here"),
         ("python: python3", "job's python", "ok", "not tried"),
@@ -88,10 +88,10 @@ def test_an_environment_that_inherits_mounts_is_not_judged_by_its_own(found, tmp
         ("slurm: {account: your-project@h100}", "to fill in", "FAILS", "cluster.yaml:2:9: 'your-project@h100': put your own project"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_tried_is_said_and_what_is_not_there_fails(found, keys, what, mark, says):
+def test_what_cannot_be_tried_is_said_and_what_is_not_there_fails(found, keys, what, mark, message):
     checks = found(keys)
     assert checks[what][0] == mark
-    assert says in checks[what][1]
+    assert message in checks[what][1]
 
 
 def test_a_profile_that_is_filled_in_has_nothing_to_fill_in(found):
@@ -104,9 +104,9 @@ def test_a_quota_that_is_used_up_is_named(found, monkeypatch):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    mark, said = found("")["room"]
+    mark, finding = found("")["room"]
     assert mark == "FAILS"
-    assert said.endswith("Disk quota exceeded; choose another place with --root")
+    assert finding.endswith("Disk quota exceeded; choose another place with --root")
 
 
 @pytest.mark.fault
@@ -115,12 +115,12 @@ def test_a_login_node_needs_a_torch_only_if_its_python_is_that_of_the_jobs(
     monkeypatch, tmp_path, python, mark
 ):
     monkeypatch.setitem(sys.modules, "torch", None)
-    given = {"executor": "slurm", "cpus": 1, "processes_per_node": 2, "python": python, "slurm": {}}
+    settings = {"executor": "slurm", "cpus": 1, "processes_per_node": 2, "python": python, "slurm": {}}
     (tmp_path / "a.yaml").write_text("executor: slurm\nslurm: {}\n")
     document = read_cluster(str(tmp_path / "a.yaml")).document
     checks = {
         check.what: check
-        for check in doctor.checks(Cluster("a", Profile.model_validate(given), document), tmp_path)
+        for check in doctor.checks(Cluster("a", Profile.model_validate(settings), document), tmp_path)
     }
     assert checks["torch"].mark == mark
     assert checks["processes"].works

@@ -55,7 +55,7 @@ def ids(root, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "runs"),
     [
         (["--only", "train.sequence_length=4096"], "bcd"),
         (["--only", "sequence_length=256,4096"], "abcd"),
@@ -72,13 +72,13 @@ def ids(root, *arguments):
         (["lengths", "--outcome", "failed"], ""),
     ],
 )
-def test_runs_are_found_by_outcome_and_by_setting(lengths, arguments, found):
-    assert ids(lengths, *arguments) == found
+def test_runs_are_found_by_outcome_and_by_setting(lengths, arguments, runs):
+    assert ids(lengths, *arguments) == runs
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--only", "seq"], "expected SETTING=VALUE"),
         (["--only", "train.stpes=3"], "no such setting .*did you mean 'train.steps'"),
@@ -88,15 +88,15 @@ def test_runs_are_found_by_outcome_and_by_setting(lengths, arguments, found):
         (["--outcome", "bad"], "no such outcome .*valid: completed"),
     ],
 )
-def test_a_filter_that_means_nothing_is_refused(lengths, arguments, says):
-    with pytest.raises(UserError, match=says):
+def test_a_filter_that_means_nothing_is_refused(lengths, arguments, message):
+    with pytest.raises(UserError, match=message):
         status(lengths, *arguments)
 
 
 def test_a_short_name_means_what_varies_before_what_is_shared(lengths):
-    found = states(lengths, "lengths")
-    assert resolve_setting("l", found) == "train.learning_rate", "not layers, which no study varies"
-    assert resolve_setting("attention", found) == "attention"
+    runs = states(lengths, "lengths")
+    assert resolve_setting("l", runs) == "train.learning_rate", "not layers, which no study varies"
+    assert resolve_setting("attention", runs) == "attention"
 
 
 def test_a_filter_in_an_empty_root_finds_nothing(tmp_path):
@@ -121,9 +121,9 @@ def test_labels_show_what_differs_and_leave_out_what_does_not(lengths):
 def test_repeats_are_labelled_where_they_vary_and_can_be_picked(tmp_path):
     for repeat in (1, 2):
         Folder(tmp_path, plan(f"r{repeat}", repeat=repeat))
-    assert labels(found := states(tmp_path)) == ["repeat=1", "repeat=2"]
-    assert labels(found[:1]) == ["auto seed=0"]
-    assert [state.brief.run_id for state in by_setting(found, ["repeat=2"])] == ["r2"]
+    assert labels(runs := states(tmp_path)) == ["repeat=1", "repeat=2"]
+    assert labels(runs[:1]) == ["auto seed=0"]
+    assert [state.brief.run_id for state in by_setting(runs, ["repeat=2"])] == ["r2"]
 
 
 def test_a_narrow_terminal_hides_neither_a_name_nor_a_factor(lengths, monkeypatch):
@@ -135,10 +135,10 @@ def test_a_narrow_terminal_hides_neither_a_name_nor_a_factor(lengths, monkeypatc
     monkeypatch.setattr("sys.stdout", terminal := Terminal())
     name, factors = "lengths/" + "a" * 12, "sequence_length=4096 " + "x" * 50
     _console.table(["run", "factors"], [[name, factors]])
-    shown = terminal.getvalue()
-    assert name in shown
-    assert shown.count("x") == 50
-    assert "sequence_length=4096" in shown
+    table = terminal.getvalue()
+    assert name in table
+    assert table.count("x") == 50
+    assert "sequence_length=4096" in table
 
 
 def test_many_runs_are_summarized_by_group_and_all_shows_each(tmp_path, capsys):
@@ -146,11 +146,11 @@ def test_many_runs_are_summarized_by_group_and_all_shows_each(tmp_path, capsys):
         varied(tmp_path, f"r{number:02}", 256 if number % 2 else 4096, seed=number // 2)
     Folder(tmp_path, plan("z", study="other"))
     summarize(states(tmp_path))
-    said = capsys.readouterr()
-    rows = [line.split() for line in said.out.splitlines()]
+    output = capsys.readouterr()
+    rows = [line.split() for line in output.out.splitlines()]
     assert rows[1] == ["lengths", "sequence_length=4096", "21", "21", "completed", "9.900", "10,240"]
     assert [row[1] for row in rows[1:]] == ["sequence_length=4096", "sequence_length=256", "auto"]
-    assert said.err.startswith("43 runs: 42 completed, 1 planned; in 3 groups")
+    assert output.err.startswith("43 runs: 42 completed, 1 planned; in 3 groups")
     assert len(status(tmp_path, "--all").splitlines()) == 1 + 43
     assert len(status(tmp_path, "lengths", "--only", "seq=256").splitlines()) == 1 + 21
 
@@ -172,13 +172,13 @@ def test_runs_that_are_all_of_a_kind_of_their_own_are_not_summarized(tmp_path, c
 
 def test_watching_goes_on_while_a_launch_waits_for_its_turn(tmp_path, monkeypatch):
     completed(tmp_path, "r1")
-    waits, shown = iter([("first",), ("first",), ()]), []
+    waits, tables = iter([("first",), ("first",), ()]), []
     monkeypatch.setattr(commands_status, "REFRESH_SECONDS", 0.0)
-    monkeypatch.setattr(commands_status, "show", lambda states, _: shown.append(states))
+    monkeypatch.setattr(commands_status, "show", lambda states, _: tables.append(states))
     monkeypatch.setattr(commands_status.queue, "describe_waiting", lambda *_: ())
     monkeypatch.setattr(commands_status.queue, "waiting", lambda *_: next(waits))
     status(tmp_path, "--watch")
-    assert len(shown) == 3
+    assert len(tables) == 3
 
 
 @pytest.mark.refused
@@ -197,15 +197,15 @@ def test_a_message_does_not_steer_the_terminal(capsys):
 def test_a_short_name_means_a_setting_that_the_runs_have(root):
     config = RunConfig(task="attention")
     Folder(root, plan("a", study="alone", config=config, factors={"seed": 0}))
-    found = states(root)
-    assert resolve_setting("steps", found) == "call.steps"
-    assert resolve_setting("backends", found) == "call.backends"
+    runs = states(root)
+    assert resolve_setting("steps", runs) == "call.steps"
+    assert resolve_setting("backends", runs) == "call.backends"
     with pytest.raises(UserError, match="no such setting"):
-        resolve_setting("learning_rate", found)
+        resolve_setting("learning_rate", runs)
 
 
 @pytest.mark.parametrize(
-    ("tasks", "shown"),
+    ("tasks", "columns"),
     [
         (["attention"], []),
         (["inference"], ["tokens/s"]),
@@ -215,7 +215,7 @@ def test_a_short_name_means_a_setting_that_the_runs_have(root):
     ],
     ids=" and ".join,
 )
-def test_a_table_has_no_column_that_its_tasks_have_nothing_for(tmp_path, tasks, shown):
+def test_a_table_has_no_column_that_its_tasks_have_nothing_for(tmp_path, tasks, columns):
     for task in tasks:
         config = RunConfig(task=task, attention="auto", data=DataConfig(path="x.parquet"))
         folder = Folder(tmp_path, plan(task, study="several", config=config))
@@ -227,7 +227,7 @@ def test_a_table_has_no_column_that_its_tasks_have_nothing_for(tmp_path, tasks, 
         "factors",
         "status",
         "step",
-        *shown,
+        *columns,
         "reason",
     ]
     assert len(lines) == len(tasks) and all(line.endswith("broken") for line in lines)
@@ -242,13 +242,13 @@ def test_what_a_run_without_steps_does_is_shown(tmp_path):
 
 
 def test_json_says_which_process_was_slowest_of_late(tmp_path):
-    for run_id, known in (
+    for run_id, fields in (
         ("one", {}),
         ("two", {"slowest_rank": 1, "slowest_rank_seconds": 0.4, "other_ranks_seconds": 0.3}),
     ):
         folder = Folder(tmp_path, plan(run_id, study="lengths"))
         folder.start()
-        folder.step(5, **known)
+        folder.step(5, **fields)
     assert {row["run_id"]: row["slowest_rank"] for row in json.loads(status(tmp_path, "--json"))} == {
         "one": None,
         "two": 1,

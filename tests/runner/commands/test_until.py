@@ -74,7 +74,7 @@ def test_repeats_are_added_until_the_paired_ratio_is_narrow_enough(launch, root)
     """The rates themselves differ by a third from repeat to repeat; their ratio does not."""
     done = launch(STUDY + UNTIL)
     assert done.exit_code == 0
-    assert [len(each) for each in launch.rounds] == [2, 2, 2]
+    assert [len(cells) for cells in launch.rounds] == [2, 2, 2]
     assert repeats(root) == [1, 1, 2, 2, 3, 3]
     assert "tiled: 1 of at least 3 pairs of runs: no interval yet" in done.stderr
     assert re.search(
@@ -118,7 +118,7 @@ def test_runs_that_another_launch_has_started_are_waited_for(launch, root, monke
 
     monkeypatch.setattr(wait.time, "sleep", time_passes)
     done = launch(STUDY + UNTIL, before=claim)
-    assert [len(each) for each in launch.rounds] == [0, 2, 2]
+    assert [len(cells) for cells in launch.rounds] == [0, 2, 2]
     assert done.stderr.count("until: waiting for 2 runs that another launch has started") == 1
     assert repeats(root) == [1, 1, 2, 2, 3, 3]
     assert "until: the interval of every group is within 1 % of its ratio" in done.stderr
@@ -139,7 +139,7 @@ def test_a_second_launch_goes_on_where_the_first_stopped(launch, root, monkeypat
     launch.rounds.clear()
     launch(STUDY + UNTIL, ratio=wide)
     assert launch.rounds[0] == [], "repeats 1 to 3 are there"
-    assert [{repeat for _, repeat in each} for each in launch.rounds[1:]] == [{4}]
+    assert [{repeat for _, repeat in cells} for cells in launch.rounds[1:]] == [{4}]
     after = {state.brief.run_id: state.brief.position for state in states(root)}
     assert before.items() <= after.items()
     assert sorted(after.values()) == list(range(1, 9))
@@ -150,7 +150,7 @@ def test_runs_that_fail_or_are_expected_to_end_otherwise_hold_nothing_up(launch,
     extra += "rules: [{where: {attention: math}, expect: oom_host}]\n"
     endings = {"flash": "failed", "math": "oom_host"}
     done = launch(extra, outcome=lambda run: endings.get(run.config.attention, "completed"))
-    assert [len(each) for each in launch.rounds] == [4, 2, 2]
+    assert [len(cells) for cells in launch.rounds] == [4, 2, 2]
     assert "flash: no completed pair with the baseline" in done.stderr
     assert "until: not within 1 %: flash, math" in done.stderr
     assert done.exit_code == 1, "flash failed"
@@ -160,13 +160,13 @@ def test_groups_without_a_counterpart_are_not_called_precise(launch):
     extra = "zip: [{attention: [auto, tiled], train.learning_rate: [1e-3, 2e-3]}]\n"
     done = launch(extra + "baseline: {attention: auto}\n" + UNTIL)
     assert "until: no group differs from its baseline in the baseline's factors alone" in done.stderr
-    assert [len(each) for each in launch.rounds] == [2]
+    assert [len(cells) for cells in launch.rounds] == [2]
 
 
 def test_every_seed_makes_a_pair(launch, root):
     extra = STUDY.replace("seed: [0]", "seed: [0, 1, 2]") + UNTIL
     launch(extra)
-    assert [len(each) for each in launch.rounds] == [6]
+    assert [len(cells) for cells in launch.rounds] == [6]
 
 
 def test_on_slurm_without_waiting_each_launch_adds_what_is_needed(launch, tmp_path, root):
@@ -218,13 +218,13 @@ def test_a_dry_run_says_the_worst_cost_and_how_many_repeats_past_runs_suggest(la
     launch(STUDY + UNTIL, ratio=[1.0, 1.003, 0.997, 1.0])
     collect(root)
     extra = STUDY + "margins: {tokens_per_second: 1%}\nrepeats: 2\n"
-    known = launch(extra + UNTIL, "--dry-run")
-    assert re.search(r"\d past pairs of runs spread by 0\.\d+ % around their ratios", known.stderr)
-    assert re.search(r"two groups 1 % apart .* about \d+ repeats; the study has 2 to 4", known.stderr)
-    assert re.search(r"an interval of 1 % either way can be expected after about \d repeats", known.stderr)
+    dry_run = launch(extra + UNTIL, "--dry-run")
+    assert re.search(r"\d past pairs of runs spread by 0\.\d+ % around their ratios", dry_run.stderr)
+    assert re.search(r"two groups 1 % apart .* about \d+ repeats; the study has 2 to 4", dry_run.stderr)
+    assert re.search(r"an interval of 1 % either way can be expected after about \d repeats", dry_run.stderr)
 
 
 def test_a_budget_that_the_worst_case_exceeds_is_named_beforehand(launch, tmp_path):
     (profile := tmp_path / "cluster.yaml").write_text(SLURM + "gpus: 1\ntime_limit: 1:00:00\n")
-    shown = launch(STUDY + UNTIL + "budget: {gpu_hours: 3}\n", "-p", str(profile), "--dry-run")
-    assert re.search(r"`until` may end early: \S+tiny\.yaml:10:10: a budget of 3 GPU-hours", shown.stderr)
+    dry_run = launch(STUDY + UNTIL + "budget: {gpu_hours: 3}\n", "-p", str(profile), "--dry-run")
+    assert re.search(r"`until` may end early: \S+tiny\.yaml:10:10: a budget of 3 GPU-hours", dry_run.stderr)

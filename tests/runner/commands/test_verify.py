@@ -59,13 +59,13 @@ def test_every_certificate_is_stamped_also_that_of_a_backend_that_crashed(
 ) -> None:
     bare = certificate(tmp_path, "flash", case=None)
     assert bare.git_sha is None
-    kept: list[Certificate] = []
+    certificates: list[Certificate] = []
     monkeypatch.setattr(verify, "checkout", lambda: {"git_sha": "a" * 40, "git_dirty": True})
     monkeypatch.setattr(verify, "run_trials", lambda *_: [RuntimeError("it crashed") if crashed else bare])
     monkeypatch.setattr("model.training.certify.without_trial", lambda *_: bare)
-    monkeypatch.setattr(verify.admission, "keep", lambda found, _: kept.append(found))
+    monkeypatch.setattr(verify.admission, "keep", lambda answer, _: certificates.append(answer))
     (made,) = verify.verify(["flash"], "cpu", tmp_path)
-    assert kept == [made]
+    assert certificates == [made]
     assert (made.git_sha, made.git_dirty) == ("a" * 40, True)
 
 
@@ -75,15 +75,17 @@ def test_the_table_says_who_takes_parts_of_sequences(
     one = certificate(tmp_path, "flash", case=None)
     check = one.checks[0]
     seen = {
-        "yes": [describe(each.case) for each in cases.covering("cuda", compiled=True)],
-        "no": [describe(each.case) for each in cases.covering("cuda", compiled=True) if not each.case.offset],
+        "yes": [describe(entry.case) for entry in cases.covering("cuda", compiled=True)],
+        "no": [
+            describe(entry.case) for entry in cases.covering("cuda", compiled=True) if not entry.case.offset
+        ],
         "": [],
     }
-    for said, shapes in seen.items():
+    for answer, shapes in seen.items():
         checks = [check.model_copy(update={"case": shape}) for shape in shapes]
         verify.show([one.model_copy(update={"checks": checks, "kernels": {}})])
         heads, row = capsys.readouterr().out.splitlines()
-        assert row[heads.index("parallel.context") :].strip() == said
+        assert row[heads.index("parallel.context") :].strip() == answer
 
 
 @pytest.mark.fault

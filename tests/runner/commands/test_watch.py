@@ -77,7 +77,7 @@ def test_while_it_waits_its_pages_are_told_that_it_lives(root, running, builds):
 
     with pytest.raises(KeyboardInterrupt):
         watch(root, "tiny", builds, 7, pause)
-    assert all(re.search(r"reportSign = \[\d+, 7\];", each) for each in signs)
+    assert all(re.search(r"reportSign = \[\d+, 7\];", sign) for sign in signs)
 
 
 def test_a_study_that_is_over_is_built_once_and_never_reloads(root, builds):

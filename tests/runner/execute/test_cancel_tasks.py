@@ -32,8 +32,8 @@ base:
 
 
 def attempt_of(root):
-    found = list(root.glob("*/*/attempt-1"))
-    return found[0] if found and (found[0] / "manifest.json").exists() else None
+    folders = list(root.glob("*/*/attempt-1"))
+    return folders[0] if folders and (folders[0] / "manifest.json").exists() else None
 
 
 def certifying(attempt):
@@ -42,20 +42,22 @@ def certifying(attempt):
 
 def at_work(attempt):
     """Past its certificates: they are there, and no stage is shown any more."""
-    made = list((attempt.parents[2] / ".certificates").glob("*.json"))
+    certificates = list((attempt.parents[2] / ".certificates").glob("*.json"))
     return (
-        made and not certifying(attempt) and not list((attempt.parents[2] / ".certificates").glob("*.lock"))
+        certificates
+        and not certifying(attempt)
+        and not list((attempt.parents[2] / ".certificates").glob("*.lock"))
     )
 
 
 @pytest.mark.parametrize("stage", [certifying, at_work], ids=["while it is certified", "at work"])
 @pytest.mark.parametrize(
-    ("study", "kept"),
+    ("study", "suffix"),
     [(ALONE, "eager rounds, so that it starts over"), (READS, "steps, so that it starts over")],
     ids=["attention", "inference"],
 )
 def test_a_run_that_is_cancelled_ends_cancelled_with_the_reason(
-    runner, background, root, tmp_path, corpus, study, kept, stage
+    runner, background, root, tmp_path, corpus, study, suffix, stage
 ):
     path = tmp_path / "study.yaml"
     path.write_text(study.replace("CORPUS", str(corpus)))
@@ -69,7 +71,7 @@ def test_a_run_that_is_cancelled_ends_cancelled_with_the_reason(
     result = json.loads((attempt / "result.json").read_text())
     assert result["outcome"] == "cancelled" and result["reason"].startswith("received SIGTERM")
     if stage is at_work and "kept" in result["reason"]:  # else it had not begun to ask
-        assert result["reason"].endswith(kept)
+        assert result["reason"].endswith(suffix)
     assert current(attempt) is None and not (attempt / "kernels.json").exists()
 
 

@@ -98,14 +98,14 @@ def planned(root):
 
 def everything(folder):
     """Kind, link target or content, by path."""
-    found = {}
+    entries = {}
     for at, folders, files in os.walk(folder):
         for path in (Path(at, name) for name in (*folders, *files)):
             if path.is_symlink():
-                found[str(path)] = ("link", path.readlink())
+                entries[str(path)] = ("link", path.readlink())
             else:
-                found[str(path)] = ("folder", None) if path.is_dir() else ("file", path.read_bytes())
-    return found
+                entries[str(path)] = ("folder", None) if path.is_dir() else ("file", path.read_bytes())
+    return entries
 
 
 def test_the_checkpoint_of_a_completed_run_can_go_and_no_other(study):
@@ -156,8 +156,8 @@ def test_submitits_files_go_with_the_runs_that_their_job_was_about(study):
     make_run(study, "busy", job_id="8_0")
     make_run(study, "waits", Outcome.COMPLETED, job_id="8_1")
     make_run(study, "requeued", Outcome.PREEMPTED, job_id="9")
-    made = ["7_0_submitted.pkl", "7_1_0_log.out", "7_0_0_result.pkl", "7_submission.sh", "8_1_0_log.err"]
-    kept = [
+    removed = ["7_0_submitted.pkl", "7_1_0_log.out", "7_0_0_result.pkl", "7_submission.sh", "8_1_0_log.err"]
+    remaining = [
         "8_0_submitted.pkl",
         "8_submission.sh",
         "9_submitted.pkl",
@@ -166,14 +166,14 @@ def test_submitits_files_go_with_the_runs_that_their_job_was_about(study):
         "10_submission.sh",
         "0123abcd.pkl",
     ]
-    for name in made + kept:
+    for name in removed + remaining:
         put(study / ".submitit" / name)
     scripts = {"a": "7_submission.sh", "b": "gone", "c": "8_submission.sh"}
     for name, target in scripts.items():
         (study / ".submitit" / f".submission_file_{name}.sh").symlink_to(study / ".submitit" / target)
     (study / ".submitit" / ".mine.sh").symlink_to("gone")
-    made += [".submission_file_a.sh", ".submission_file_b.sh"]
-    assert planned(study.parent) == {f"study/.submitit/{name}" for name in made}
+    removed += [".submission_file_a.sh", ".submission_file_b.sh"]
+    assert planned(study.parent) == {f"study/.submitit/{name}" for name in removed}
     shutil.rmtree(study / "busy")
     put(study / ".submitit" / "11_submission.sh", old=False)
     assert planned(study.parent) >= {"study/.submitit/10_submission.sh", "study/.submitit/0123abcd.pkl"}, (
@@ -406,7 +406,7 @@ def test_a_collect_that_is_killed_leaves_a_folder_that_can_go(tmp_path, monkeypa
     pack(root, "backends", archive := tmp_path / "runs.tar.gz")
     left = []
 
-    def killed(*given, **_named):
+    def killed(*arguments, **_named):
         left.extend(path for path in other.rglob(".*ing-*"))
         raise KeyboardInterrupt
 

@@ -66,9 +66,9 @@ def test_whatever_ended_or_did_not_those_are_looked_at_that_may_need_an_outcome(
         if said:
             folder.event("ended", outcome=said)
     collect(root)
-    found = states(root)
-    need = {run.brief.run_id for run in found if run.in_flight or (run.job_id and must_ask_slurm(run))}
-    over = {run.brief.run_id for run in found if run.outcome and not run.outcome.may_come_back}
+    runs = states(root)
+    need = {run.brief.run_id for run in runs if run.in_flight or (run.job_id and must_ask_slurm(run))}
+    over = {run.brief.run_id for run in runs if run.outcome and not run.outcome.may_come_back}
     asked = looked_at(root)
     assert len(need) > 5
     assert need <= asked
@@ -181,7 +181,7 @@ def test_runs_are_looked_at_under_the_name_of_the_root_that_was_given(root, tmp_
     """Whether an sbatch of a dead launcher still runs is found by the folder in its command line."""
     of_slurm(root, "r1")
     (link := tmp_path / "link").symlink_to(root)
-    found = []
-    monkeypatch.setattr(reconcile, "reconciled_runs", found.extend)
+    folders = []
+    monkeypatch.setattr(reconcile, "reconciled_runs", folders.extend)
     collected(link)
-    assert [folder.path for folder in found] == [link / "tiny" / "r1"]
+    assert [folder.path for folder in folders] == [link / "tiny" / "r1"]

@@ -34,8 +34,10 @@ def seen(root, tmp_path, monkeypatch):
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         env = {"RUNS": str(root / "backends"), "TOGETHER": str(together)} | keys.pop("env", {})
-        said = {"executor": "local", "gpus": 1, "python": str(job), "env": env} | keys
-        (path := tmp_path / "c.yaml").write_text("".join(f"{key}: {json.dumps(said[key])}\n" for key in said))
+        settings = {"executor": "local", "gpus": 1, "python": str(job), "env": env} | keys
+        (path := tmp_path / "c.yaml").write_text(
+            "".join(f"{key}: {json.dumps(settings[key])}\n" for key in settings)
+        )
         cluster = read_cluster(str(path))
         folders = [RunFolder(Folder(root, plan(f"r{number}")).path) for number in range(len(processes))]
         tasks = [
@@ -78,7 +80,7 @@ def test_amd_gpus_are_shared_out_by_hips_variable(seen):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("processes", "keys", "says"),
+    ("processes", "keys", "message"),
     [
         (
             [1],
@@ -107,8 +109,8 @@ def test_amd_gpus_are_shared_out_by_hips_variable(seen):
     ],
 )
 def test_runs_that_need_more_than_there_is_are_refused_before_any_is_claimed(
-    root, seen, processes, keys, says
+    root, seen, processes, keys, message
 ):
-    with pytest.raises(UserError, match=re.escape(says)):
+    with pytest.raises(UserError, match=re.escape(message)):
         seen(*processes, **keys)
     assert not list(root.glob("backends/*/attempt-*"))

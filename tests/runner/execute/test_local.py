@@ -44,9 +44,9 @@ def running_job(root):
     def find():
         for manifest in root.glob("*/*/attempt-*/manifest.json"):
             if not (manifest.parent / "result.json").exists() and (manifest.parent / "steps.jsonl").exists():
-                said = json.loads(manifest.read_text())
-                if is_running(said["pid"], said["pid_started"]):  # not one of an attempt that was killed
-                    return psutil.Process(said["pid"])
+                record = json.loads(manifest.read_text())
+                if is_running(record["pid"], record["pid_started"]):  # not one of an attempt that was killed
+                    return psutil.Process(record["pid"])
         return None
 
     return until(find)
@@ -80,12 +80,12 @@ def test_a_run_folder_that_is_removed_during_a_launch_is_named_and_the_others_ru
     shutil.rmtree(folders[5])
     while folders[100000].exists():  # the run may write in between
         shutil.rmtree(folders[100000], ignore_errors=True)
-    _, told = launch.communicate(timeout=PATIENCE_SECONDS)
+    _, stderr = launch.communicate(timeout=PATIENCE_SECONDS)
     assert launch.returncode == 1
     assert not going.is_running()
     for steps in (5, 100000):
-        assert f"its folder {folders[steps]} was removed: launch the study again to plan it anew" in told
-    assert "the folders of 2 runs were removed during the launch" in told
+        assert f"its folder {folders[steps]} was removed: launch the study again to plan it anew" in stderr
+    assert "the folders of 2 runs were removed during the launch" in stderr
     assert (folders[6] / "attempt-1" / "result.json").exists()
 
 
@@ -252,8 +252,8 @@ def test_retry_says_which_settings_of_another_profile_it_does_not_take(runner, s
     runner("launch", study("matrix: {attention: [custom, auto]}\n"), rc=1)
     assert "that they were planned with" not in runner("retry", "tiny", rc=1).stderr
     (other := tmp_path / "other.yaml").write_text("executor: local\nmemory: 7GiB\ntime_limit: 1:23:00\n")
-    said = runner("retry", "tiny", "--profile", other, rc=1).stderr
-    assert "runs keep the memory, time_limit that they were planned with; `runner launch`" in said
+    stderr = runner("retry", "tiny", "--profile", other, rc=1).stderr
+    assert "runs keep the memory, time_limit that they were planned with; `runner launch`" in stderr
 
 
 def test_retry_starts_what_ended_otherwise_than_expected_and_explain_tells_the_story(runner, study):
@@ -264,16 +264,16 @@ def test_retry_starts_what_ended_otherwise_than_expected_and_explain_tells_the_s
     runner("retry", "tiny", rc=1)
     assert outcomes(runner) == [("unsupported", 2), ("completed", 1)]
     run_id = json.loads(runner("status", "--json").stdout)[0]["run_id"]
-    told = json.loads(runner("explain", run_id, "--json", rc=0).stdout)
-    assert [attempt["outcome"] for attempt in told["attempts"]] == ["unsupported"] * 2
-    assert told["why"][0].endswith("tiny.yaml:8:22")
+    explanation = json.loads(runner("explain", run_id, "--json", rc=0).stdout)
+    assert [attempt["outcome"] for attempt in explanation["attempts"]] == ["unsupported"] * 2
+    assert explanation["why"][0].endswith("tiny.yaml:8:22")
     assert "needs an NVIDIA GPU" in runner("explain", run_id, rc=0).stdout
 
 
 def test_a_rehearsal_finds_what_would_fail_and_leaves_the_study_alone(runner, study, root):
     path = study("order: as written\nmatrix: {attention: [auto, custom]}\n")
-    shown = runner("launch", path, "--rehearse", rc=1)
-    assert "unsupported" in shown.stdout
+    rehearsal = runner("launch", path, "--rehearse", rc=1)
+    assert "unsupported" in rehearsal.stdout
     assert not (root / "tiny").exists() or not list((root / "tiny").glob("*/run.json"))
     (steps,) = root.glob("tiny.rehearsal/*/attempt-1/steps.jsonl")
     assert [json.loads(line)["step"] for line in steps.read_text().splitlines()] == [1, 2]
@@ -334,9 +334,9 @@ def test_logs_show_what_a_failed_run_printed(runner, study, tmp_path):
     )
     runner("launch", path, "--profile", profile, rc=1)
     run_id = json.loads(runner("status", "--json").stdout)[0]["run_id"]
-    shown = runner("logs", run_id, rc=0)
-    assert "No module named" in shown.stdout
-    assert "exited with code" in shown.stderr
+    logs = runner("logs", run_id, rc=0)
+    assert "No module named" in logs.stdout
+    assert "exited with code" in logs.stderr
 
 
 @pytest.mark.refused

@@ -32,8 +32,11 @@ def test_a_run_that_two_processes_began_goes_on_on_one(stopped, runner, root):
     assert (manifest["resumed_attempt"], manifest["resumed_step"]) == (1, meta.step)
     assert manifest["parallel"]["shard"] == 1
     assert json.loads((stopped.parent / "run.json").read_text())["config"]["parallel"]["shard"] == 2
-    (told,) = [json.loads(runner("explain", stopped.parent.name, "--json", rc=0).stdout)]
-    assert [each["parallel"] and each["parallel"]["shard"] for each in told["attempts"]] == [None, 1]
+    (explanation,) = [json.loads(runner("explain", stopped.parent.name, "--json", rc=0).stdout)]
+    assert [attempt["parallel"] and attempt["parallel"]["shard"] for attempt in explanation["attempts"]] == [
+        None,
+        1,
+    ]
     runner("collect", rc=0)
     (row,) = json.loads(
         runner(

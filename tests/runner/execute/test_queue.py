@@ -32,14 +32,14 @@ def _own_queue(tmp_path, monkeypatch):
 @pytest.fixture
 def second():
     """A launch in another thread that waits for its turn; its entry is whether it had waited."""
-    got = []
+    answers = []
 
     def wait():
         with turn("second", Path("/b")) as waited:
-            got.append(waited)
+            answers.append(waited)
 
     thread = threading.Thread(target=wait, daemon=True)
-    yield lambda: thread.start() or got
+    yield lambda: thread.start() or answers
     thread.join(PATIENCE_SECONDS)
 
 
@@ -50,20 +50,20 @@ def waits(caplog):
 def test_a_second_launch_waits_for_the_first_and_says_so_once(second, caplog):
     caplog.set_level(logging.INFO, "runner")
     with turn("first", Path("/a")) as waited:
-        got = second()
-        (said,) = until(lambda: waits(caplog), 0.01)
-        assert said.startswith("waiting for first in /a (process ")
+        answers = second()
+        (message,) = until(lambda: waits(caplog), 0.01)
+        assert message.startswith("waiting for first in /a (process ")
         (launch,) = waiting(Path("/b"), "second")
         assert (launch.study, launch.root, launch.pid) == ("second", Path("/b"), os.getpid())
         assert str(holder_of_the_queue()) == f"first in /a (process {os.getpid()})"
         assert waiting(Path("/b")) == [launch]
         assert waiting(Path("/a")) == waiting(Path("/b"), "first") == [], "of another root, or study"
-        assert "Ctrl-C or `kill" in said
-        assert "`runner --root /a status first` shows how far it is" in said
-        assert "RUNNER_STATE=FOLDER" in said
-        assert not got
-    until(lambda: got, 0.01)
-    assert (waited, got, len(waits(caplog))) == (False, [True], 1)
+        assert "Ctrl-C or `kill" in message
+        assert "`runner --root /a status first` shows how far it is" in message
+        assert "RUNNER_STATE=FOLDER" in message
+        assert not answers
+    until(lambda: answers, 0.01)
+    assert (waited, answers, len(waits(caplog))) == (False, [True], 1)
     assert waiting(Path("/b")) == []
 
 
@@ -94,15 +94,15 @@ def waiter(holder, runner, study, root, tmp_path):
 
 def test_status_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path):
     state = {"RUNNER_STATE": str(tmp_path / "state")}
-    says = (
+    sentence = (
         f"tiny in {root} (process {waiter.pid}) waits for its turn, after dead in /a (process {holder.pid})"
     )
-    said = runner("status", "tiny", rc=0, **state).stderr
-    assert says in said, "although no run of it is written"
-    assert "does not exist" not in said, "the launch makes the root once it has its turn"
+    stderr = runner("status", "tiny", rc=0, **state).stderr
+    assert sentence in stderr, "although no run of it is written"
+    assert "does not exist" not in stderr, "the launch makes the root once it has its turn"
     (row,) = json.loads(runner("status", "tiny", "--json", rc=0, **state).stdout)
-    known = {key: value for key, value in row.items() if value is not None}
-    assert known == {
+    values = {key: value for key, value in row.items() if value is not None}
+    assert values == {
         "study": "tiny", "factors": {}, "phase": "waiting", "waits_for": f"dead in /a (process {holder.pid})",
     }  # fmt: skip
     completed(root, "r1", study="done")
@@ -123,12 +123,12 @@ def test_a_study_that_waits_is_suggested_for_a_mistyped_name(waiter, runner, roo
 
 def test_a_report_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path):
     state = {"RUNNER_STATE": str(tmp_path / "state")}
-    says = (
+    sentence = (
         f"tiny in {root} (process {waiter.pid}) waits for its turn, after dead in /a (process {holder.pid})\n"
     )
-    assert runner("report", "tiny", rc=2, **state).stderr.endswith(f"no runs of study 'tiny' yet: {says}")
+    assert runner("report", "tiny", rc=2, **state).stderr.endswith(f"no runs of study 'tiny' yet: {sentence}")
     completed(root, "r1", study="tiny")
-    assert says in runner("report", "tiny", rc=0, **state).stderr
+    assert sentence in runner("report", "tiny", rc=0, **state).stderr
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -173,11 +173,11 @@ def holder(tmp_path):
 @pytest.mark.fault
 def test_a_killed_launch_leaves_the_machine_to_the_next(second, holder, caplog):
     caplog.set_level(logging.INFO, "runner")
-    got = second()
+    answers = second()
     until(lambda: waits(caplog), 0.01)
-    assert not got
+    assert not answers
     holder.kill()
-    until(lambda: got, 0.01)
+    until(lambda: answers, 0.01)
     with turn("third", Path("/c")) as waited:
         assert not waited, "what the dead launch wrote blocks nobody"
 
@@ -188,8 +188,8 @@ def test_a_launch_that_waits_for_a_suspended_one_says_how_to_go_on(second, holde
     holder.send_signal(signal.SIGSTOP)
     until(lambda: process.is_suspended(holder.pid), 0.01)
     second()
-    (said,) = until(lambda: waits(caplog), 0.01)
-    assert f"Process {holder.pid} is suspended: `kill -CONT {holder.pid}` continues it" in said
+    (message,) = until(lambda: waits(caplog), 0.01)
+    assert f"Process {holder.pid} is suspended: `kill -CONT {holder.pid}` continues it" in message
 
 
 def test_a_launch_with_nothing_to_do_does_not_wait(study, root):
@@ -221,13 +221,13 @@ def test_a_launch_that_waits_says_since_when_the_other_runs(second, tmp_path, ca
     with turn("first", Path("/a")):
         (file,) = (tmp_path / "state").glob("*.queue")
         os.utime(file, (begun.timestamp(), begun.timestamp()))
-        got = second()
+        answers = second()
         until(lambda: waits(caplog), 0.01)
         assert (
             f"first in /a (process {os.getpid()}), which began at {begun:{form}}, to finish"
             in waits(caplog)[0]
         )
-    until(lambda: got, 0.01)
+    until(lambda: answers, 0.01)
     assert "second in /b" in caplog.messages[-1]
     assert caplog.messages[-1].endswith("no longer waits: it is its turn")
 

@@ -223,8 +223,8 @@ def test_a_process_whose_death_had_slurm_stop_rank_0_is_named(root, says):
     folder.event("submitted", after=3, executor="slurm", job_id="7")
     folder.start()
     folder.end("cancelled", reason="received SIGTERM")
-    (said := jobs_folder(root / "tiny") / "7_0_log.err").parent.mkdir()
-    said.write_text("srun: error: n2: task 1: Killed\n")
+    (log := jobs_folder(root / "tiny") / "7_0_log.err").parent.mkdir()
+    log.write_text("srun: error: n2: task 1: Killed\n")
     says("sacct", line("7|FAILED|9:0|n[1-2]", "tiny-1"))
     (state,) = reconciled(root)
     slurm = "Slurm: FAILED, exit code 9:0 on n[1-2]"
@@ -295,12 +295,12 @@ def test_a_run_whose_number_is_another_jobs_is_lost_and_that_job_goes_on(root, s
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("known", ["", "42|COMPLETED|0:0|n9|2020-11-21T12:00:00|theirs"])
-def test_a_run_whose_number_was_noted_wrongly_is_found_by_its_arrays_name(root, submitted, says, known):
+@pytest.mark.parametrize("record", ["", "42|COMPLETED|0:0|n9|2020-11-21T12:00:00|theirs"])
+def test_a_run_whose_number_was_noted_wrongly_is_found_by_its_arrays_name(root, submitted, says, record):
     """A site's wrapper of sbatch had said another job's number."""
     ledger.record_job(submitted, 1, "42")
     long_ago(submitted)
-    says("sacct", known)
+    says("sacct", record)
     by_name = f"case $* in *--name=tiny-1*) echo '{submitted.path.stat().st_uid}|43|tiny-1';; esac"
     says("squeue", also=by_name)
     (state,) = reconciled(root)
@@ -409,8 +409,8 @@ def test_what_a_queued_run_waits_for_is_explained_and_shown_and_of_no_other(root
     (queued.path / "attempt-1").mkdir()
     running.start()
     states = [ledger.state(RunFolder(folder.path)) for folder in (queued, running)]
-    for shown in (rows(states), map(explain, states)):
-        assert [each["waits_for"] for each in shown] == ["PartitionNodeLimit", None]
+    for table in (rows(states), map(explain, states)):
+        assert [row["waits_for"] for row in table] == ["PartitionNodeLimit", None]
     monkeypatch.setenv("COLUMNS", "200")
     show(states)
     waits = [
@@ -436,7 +436,7 @@ def test_the_log_of_an_attempt_without_a_result_has_what_its_job_said_on_each_no
     (jobs / "7_0_log.err").write_text("srun: error: n2: task 1: Exited with exit code 127\n")
     (jobs / "7_1_log.err").write_text("x" * 9000 + "\npython: not found\n")
     (jobs / "77_0_log.err").write_text("of another job\n")
-    said = CliRunner().invoke(app, ["--root", str(root), "logs", "r1"]).stdout
-    assert "of another job" not in said
-    assert ("python: not found" in said, "task 1: Exited" in said) == (not told, not told)
-    assert len(said) < 5000
+    stdout = CliRunner().invoke(app, ["--root", str(root), "logs", "r1"]).stdout
+    assert "of another job" not in stdout
+    assert ("python: not found" in stdout, "task 1: Exited" in stdout) == (not told, not told)
+    assert len(stdout) < 5000

@@ -64,8 +64,8 @@ def test_a_run_is_repeated_bit_for_bit_after_the_code_has_changed(copy, launcher
     (copy / "model" / "loss.py").write_text('raise SystemExit("another model")\n')
     path.unlink()
     done = launcher("reproduce", first.name[:6], rc=0)
-    said = "the outcome is the same, completed; the losses of 4 steps are bit-identical"
-    assert said in done.stderr
+    verdict = "the outcome is the same, completed; the losses of 4 steps are bit-identical"
+    assert verdict in done.stderr
     assert "changed:" not in done.stderr
     (second,) = (root / "tiny.reproduced").glob("[!.]*")
     assert losses(second) == losses(first)
@@ -127,8 +127,8 @@ def finish(folder, values, attempt=1, outcome=Outcome.COMPLETED, first=1, **fact
     place = folder / f"attempt-{attempt}"
     place.mkdir(exist_ok=True)
     common = {"run_id": folder.name, "attempt": attempt, "started_at": START}
-    given = {"host": "h", "software": {"torch": "2.11"}, "device_name": "a GPU", **facts}
-    write(place / "manifest.json", Manifest(**common, pid=1, pid_started=0, slurm={}, **given))
+    fields = {"host": "h", "software": {"torch": "2.11"}, "device_name": "a GPU", **facts}
+    write(place / "manifest.json", Manifest(**common, pid=1, pid_started=0, slurm={}, **fields))
     for step, loss in enumerate(values, start=first):
         append(place / "steps.jsonl", step_record(step, loss))
     result = Result(
@@ -195,7 +195,7 @@ def test_the_limits_are_those_that_the_run_had(ended, root):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("spoil", "says"),
+    ("spoil", "message"),
     [
         (lambda run: (run / "attempt-1" / "result.json").unlink(), "has not ended"),
         (lambda run: change(run, provenance={"code": None}), "no code snapshot"),
@@ -220,9 +220,9 @@ def test_the_limits_are_those_that_the_run_had(ended, root):
         "no code",
     ],
 )
-def test_what_cannot_be_repeated_is_refused_with_the_reason(ended, root, spoil, says):
+def test_what_cannot_be_repeated_is_refused_with_the_reason(ended, root, spoil, message):
     spoil(ended)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         repeat.prepare(root, ended.name)
     assert not (root / "tiny.reproduced").exists()
 
@@ -257,18 +257,18 @@ def fabricate(folder, values, packages=None, **facts):
 
 def test_equal_losses_are_said_to_be_equal_to_the_last_bit(root):
     both = [fabricate(root / name / name, [4.0, 3.0, None]) for name in "ab"]
-    found = compare(*both)
-    said = "the outcome is the same, completed; the losses of 3 steps are bit-identical"
-    assert found.verdict == f"{said}; unknown: packages"
-    assert ("packages", "unknown", "unknown", "unknown") in found.rows
+    comparison = compare(*both)
+    verdict = "the outcome is the same, completed; the losses of 3 steps are bit-identical"
+    assert comparison.verdict == f"{verdict}; unknown: packages"
+    assert ("packages", "unknown", "unknown", "unknown") in comparison.rows
 
 
 def test_the_largest_loss_difference_and_its_step_are_named(root):
     then = fabricate(root / "a" / "a", [4.0, 3.0, 2.0])
-    found = compare(then, fabricate(root / "b" / "b", [4.0, 3.5, 2.25, 1.0]))
-    assert "2 of 3 losses differ, by at most 0.5" in found.verdict
-    assert ("largest loss difference, step 2", "3.0", "3.5", "0.5") in found.rows
-    assert ("step records", "3", "4", "differs") in found.rows
+    comparison = compare(then, fabricate(root / "b" / "b", [4.0, 3.5, 2.25, 1.0]))
+    assert "2 of 3 losses differ, by at most 0.5" in comparison.verdict
+    assert ("largest loss difference, step 2", "3.0", "3.5", "0.5") in comparison.rows
+    assert ("step records", "3", "4", "differs") in comparison.rows
 
 
 def test_a_loss_that_is_finite_on_one_side_only_differs_most(root):
@@ -280,22 +280,22 @@ def test_other_hardware_and_versions_are_named(root):
     then = fabricate(root / "a" / "a", [4.0], "numpy==1.0\ntorch==2.11\n")
     other = {"device_name": "another GPU", "software": {"torch": "2.12"}}
     now = fabricate(root / "b" / "b", [4.0], "extra==1\nnumpy==2.0\ntorch==2.11\n", **other)
-    found = compare(then, now)
+    comparison = compare(then, now)
     for row in (
         ("device", "a GPU", "another GPU", "differs"),
         ("torch (job)", "2.11", "2.12", "differs"),
         ("numpy", "1.0", "2.0", "differs"),
         ("extra", "absent", "1", "differs"),
     ):
-        assert row in found.rows
-    assert found.verdict.endswith("; changed: device, torch (job), extra, numpy")
+        assert row in comparison.rows
+    assert comparison.verdict.endswith("; changed: device, torch (job), extra, numpy")
 
 
 def test_another_outcome_is_said(root):
     then = fabricate(root / "a" / "a", [4.0])
-    found = compare(then, fabricate(root / "b" / "b", [], outcome=Outcome.OOM_GPU))
-    assert not found.same_outcome
-    assert found.verdict.startswith("oom_gpu instead of completed; no steps to compare")
+    comparison = compare(then, fabricate(root / "b" / "b", [], outcome=Outcome.OOM_GPU))
+    assert not comparison.same_outcome
+    assert comparison.verdict.startswith("oom_gpu instead of completed; no steps to compare")
 
 
 def test_steps_of_a_run_that_went_on_in_a_second_attempt_are_compared_too(root):

@@ -15,12 +15,12 @@ def asked(seen, until):
     """The seconds at which Slurm is asked, of those until this one; `seen` says what is seen at each."""
     now = [0.0]
     patience = Patience(lambda: now[0])
-    found = []
+    seconds = []
     for second in range(until):
         now[0] = float(second)
         if patience.due(seen(second)):
-            found.append(second)
-    return found
+            seconds.append(second)
+    return seconds
 
 
 def pauses(times):
@@ -28,16 +28,16 @@ def pauses(times):
 
 
 def test_while_nothing_changes_the_pauses_grow_from_two_seconds_to_a_minute():
-    found = pauses(asked(lambda _: "the same", 900))
-    assert found[0] == 2
-    assert found == sorted(found)
-    assert set(found[-5:]) == {60}
+    lengths = pauses(asked(lambda _: "the same", 900))
+    assert lengths[0] == 2
+    assert lengths == sorted(lengths)
+    assert set(lengths[-5:]) == {60}
 
 
 def test_a_change_makes_them_short_again_and_is_asked_about_soon():
-    found = asked(lambda second: second >= 500, 900)
-    before = [second for second in found if second < 500]
-    after = [second for second in found if second >= 500]
+    seconds = asked(lambda second: second >= 500, 900)
+    before = [second for second in seconds if second < 500]
+    after = [second for second in seconds if second >= 500]
     assert before[-1] - before[-2] == 60
     assert after[0] - 500 == 2
     assert pauses(after)[:2] == [2, 3]
@@ -61,8 +61,8 @@ def looks(root, monkeypatch):
 
     def look(times):
         monitor = RunWatch(root, "tiny")
-        found = [monitor.look()[0].phase for _ in range(times)]
-        return found, len(asked)
+        phases = [monitor.look()[0].phase for _ in range(times)]
+        return phases, len(asked)
 
     return folder, look
 

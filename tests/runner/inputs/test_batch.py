@@ -35,16 +35,16 @@ def refused(read):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("option", "says"),
+    ("option", "reason"),
     [
         *((name, "tasks and nodes follow from the study's `parallel`") for name in TASKS),
         *((name, "set `gpus` at the top") for name in GPUS),
     ],
 )
-def test_an_option_of_sbatch_that_changes_how_many_tasks_or_gpus_there_are(refused, option, says):
+def test_an_option_of_sbatch_that_changes_how_many_tasks_or_gpus_there_are(refused, option, reason):
     message = refused("slurm:", f"  options: {{mem: 1G, {option}: 2}}")
     assert f"c.yaml:3:22: '{option}' is not allowed" in message
-    assert says in message
+    assert reason in message
 
 
 @pytest.mark.refused

@@ -301,8 +301,8 @@ def test_a_script_has_nothing_that_the_centre_forbids(name, processes):
     centre, ours = CENTRES[name], script(name, processes)
     sbatch = [f"--{option}={value}" for option, value in ours.sbatch.items()]
     for forbidden in (*centre.forbids, *centre.sbatch_forbids):
-        given = sbatch if forbidden in centre.sbatch_forbids else [*sbatch, *ours.srun]
-        assert not [word for word in given if re.match(rf"--{re.escape(forbidden)}(=|$)", word)]
+        options = sbatch if forbidden in centre.sbatch_forbids else [*sbatch, *ours.srun]
+        assert not [word for word in options if re.match(rf"--{re.escape(forbidden)}(=|$)", word)]
 
 
 @pytest.mark.parametrize(("name", "processes"), RUNS)

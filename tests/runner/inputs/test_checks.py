@@ -19,7 +19,7 @@ WARM = TINY.replace("warmup_steps: 0, ", "")
 
 
 @pytest.mark.parametrize(
-    ("base", "extra", "sets", "place", "says"),
+    ("base", "extra", "sets", "place", "message"),
     [
         (WARM, "", [], "tiny.yaml:6:11", "warm-up of 100 steps (the default) does not end within 6 steps"),
         (WARM, "matrix: {train.warmup_steps: [5, 6]}\n", [], "tiny.yaml:7:34", "of 6 steps does not end"),
@@ -28,10 +28,10 @@ WARM = TINY.replace("warmup_steps: 0, ", "")
         ("title: t\nbase: {data.path: a}\n", "scales: {full: {set: {train.steps: 100}}}\n", [], "tiny.yaml:3:23", "below 100"),
     ],
 )  # fmt: skip
-def test_a_warm_up_that_never_ends_is_doubted_at_its_line(study, base, extra, sets, place, says):
+def test_a_warm_up_that_never_ends_is_doubted_at_its_line(study, base, extra, sets, place, message):
     (doubt,) = doubts(expand(read_study(study(extra, base=base)), sets=sets))
     assert str(doubt).startswith(f"{place}: warning: ") or f"/{place}: warning: " in str(doubt)
-    assert says in str(doubt)
+    assert message in str(doubt)
 
 
 @pytest.mark.parametrize("steps", [101, 1000])
@@ -76,10 +76,10 @@ def test_the_starter_and_every_shipped_study_test_what_they_vary(tmp_path):
     for path in (tmp_path / "first.yaml", *sorted((REPOSITORY / "experiments").rglob("*.yaml"))):
         study = read_study(path)
         for scale in ("full", *study.file.scales):
-            told = {doubt.text.partition(" (valid: ")[0] for doubt in doubts(expand(study, scale))}
+            texts = {doubt.text.partition(" (valid: ")[0] for doubt in doubts(expand(study, scale))}
             # Whoever reports the numbers of 001 names a generation of GPUs, and no card.
-            told.discard("note: not held to a peak: none is known of 'one NVIDIA Hopper GPU' in bfloat16")
-            assert told == set(), f"{path} at scale {scale}"
+            texts.discard("note: not held to a peak: none is known of 'one NVIDIA Hopper GPU' in bfloat16")
+            assert texts == set(), f"{path} at scale {scale}"
 
 
 SPLIT = "scales: {full: {set: {parallel.context: 2}}}\n"
@@ -88,7 +88,9 @@ EXPECTED = "rules: [{where: {attention: [cudnn]}, expect: unsupported, because: 
 
 
 def warnings_of(study, extra, sets=(), **base):
-    return [str(each) for each in lacking_calls(expand(read_study(study(extra, **base)), "full", sets=sets))]
+    return [
+        str(doubt) for doubt in lacking_calls(expand(read_study(study(extra, **base)), "full", sets=sets))
+    ]
 
 
 def test_a_backend_without_parts_of_sequences_is_named_at_its_line(study):

@@ -122,7 +122,7 @@ def test_the_golden_script_of_alps():
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("yaml", "place", "says"),
+    ("yaml", "place", "message"),
     [
         ("container: {kind: docker, image: x}", "2:13", "did you mean 'apptainer'|valid: none, edf, uenv, pyxis, apptainer"),
         ("container: {name: x}", "2:1", "missing key 'kind'.*none, edf, uenv, pyxis, apptainer"),
@@ -144,12 +144,12 @@ def test_the_golden_script_of_alps():
         ("wrapper: [taskset, ~/x]", "2:20", "write it out in full"),
     ],
 )  # fmt: skip
-def test_a_wrong_container_is_reported_at_its_key_with_the_valid_choices(tmp_path, yaml, place, says):
+def test_a_wrong_container_is_reported_at_its_key_with_the_valid_choices(tmp_path, yaml, place, message):
     path = tmp_path / "c.yaml"
     executor = "" if "executor:" in yaml else "executor: slurm\n"
     slurm = "" if "slurm:" in yaml or "local" in yaml else "\nslurm: {}\n"
     path.write_text(f"{executor}{yaml}{slurm}")
-    with pytest.raises(InvalidFile, match=says) as error:
+    with pytest.raises(InvalidFile, match=message) as error:
         read_cluster(str(path))
     assert f"c.yaml:{place}: " in str(error.value)
 
@@ -245,11 +245,11 @@ def test_variables_in_env_python_and_wrapper_are_expanded_by_the_script_and_noth
     (start,) = [line for line in lines if line.startswith("srun ")]
     command = start[start.index("echo ") : start.index(" -P ")]
     prints = command.replace("echo", r"printf %s\\n", 1)
-    shown = subprocess.run(
+    stdout = subprocess.run(
         ["bash", "-c", f"{export}\nprintf '%s\\n' \"$CACHE\"\n{prints}"],
         env={"SCRATCH": "/s p", "NODE": "n1"}, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    assert shown.splitlines() == ["/s p/a b", 'n1 "x" \\ $5 ; |', "/s p/env/bin/python"]
+    assert stdout.splitlines() == ["/s p/a b", 'n1 "x" \\ $5 ; |', "/s p/env/bin/python"]
 
 
 def test_variables_of_a_profile_for_this_machine_are_expanded_here(monkeypatch):
@@ -270,7 +270,7 @@ def test_the_name_of_an_environment_variable_cannot_be_shell(name):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("x --wrap", "is not an sbatch option"),
         ("--x", "is not an sbatch option"),
@@ -280,8 +280,8 @@ def test_the_name_of_an_environment_variable_cannot_be_shell(name):
         ("clusters", "from its own login node"),
     ],
 )
-def test_an_option_of_sbatch_cannot_be_another_one_or_one_of_ours(name, says):
-    with pytest.raises(InvalidFile, match=says):
+def test_an_option_of_sbatch_cannot_be_another_one_or_one_of_ours(name, message):
+    with pytest.raises(InvalidFile, match=message):
         profile(json.dumps({"executor": "slurm", "slurm": {"options": {name: "x"}}}))
 
 

@@ -134,7 +134,7 @@ def test_the_schema_knows_the_keys():
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("extra", "place", "says"),
+    ("extra", "place", "message"),
     [
         ("repeat: 3\n", "8:1", "unknown key 'repeat' (did you mean 'repeats'?"),
         ("repeats: 0\n", "8:1", "'repeats' must be greater than or equal to 1, got 0"),
@@ -177,11 +177,11 @@ def test_the_schema_knows_the_keys():
         ),
     ],
 )  # fmt: skip
-def test_a_design_that_cannot_be_meant_is_refused_at_its_place(study, extra, place, says):
+def test_a_design_that_cannot_be_meant_is_refused_at_its_place(study, extra, place, message):
     with pytest.raises(InvalidFile) as error:
         cells(study, TWO + extra)
     assert f"tiny.yaml:{place}: " in str(error.value)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.refused

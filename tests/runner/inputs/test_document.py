@@ -30,7 +30,7 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("text", "place", "says"),
+    ("text", "place", "message"),
     [
         ("a: 1\nb: 2\na: 3\n", "3:1", "'a' is already set on line 1"),
         ("a:\n\t- 1\n", "2:1", "a tab"),
@@ -59,11 +59,11 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: 1\n---\nb: 2\n", "2:1", "a second YAML document"),
     ],
 )
-def test_what_would_be_misread_is_refused_with_its_place(text, place, says):
+def test_what_would_be_misread_is_refused_with_its_place(text, place, message):
     with pytest.raises(InvalidFile) as error:
         parse(text, "s.yaml")
     assert str(error.value).startswith(f"s.yaml:{place}")
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.refused

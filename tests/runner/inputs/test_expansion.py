@@ -138,8 +138,8 @@ def test_only_picks_cells_by_factor(study):
 @pytest.mark.refused
 def test_a_short_name_of_two_factors_is_refused(study):
     read = read_study(study("matrix: {seed: [0, 1], train.sequence_length: [16, 32]}\n"))
-    says = "--only se=1: 'se' could mean seed or train.sequence_length"
-    with pytest.raises(UserError, match=f"^{says}$"):
+    message = "--only se=1: 'se' could mean seed or train.sequence_length"
+    with pytest.raises(UserError, match=f"^{message}$"):
         expand(read, only=["se=1"])
 
 
@@ -159,7 +159,7 @@ def test_ids_depend_on_the_configuration_and_not_on_the_place(study, tmp_path):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("extra", "line", "says"),
+    ("extra", "line", "message"),
     [
         ("matrx: {seed: [0]}\n", 7, "unknown key 'matrx' (did you mean 'matrix'?"),
         ("matrix: {sede: [0]}\n", 7, "unknown setting 'sede' (did you mean 'seed'?"),
@@ -198,11 +198,11 @@ def test_ids_depend_on_the_configuration_and_not_on_the_place(study, tmp_path):
         ("name: 'a/b'\n", 7, "a name has at most 100 letters"),
     ],
 )
-def test_a_mistake_is_reported_at_its_line_with_what_would_be_right(study, extra, line, says):
+def test_a_mistake_is_reported_at_its_line_with_what_would_be_right(study, extra, line, message):
     with pytest.raises(InvalidFile) as error:
         expand(read_study(study(extra)))
     assert f"tiny.yaml:{line}:" in str(error.value)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_million_cells_are_refused_before_they_are_made(study):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("sets", "only", "says"),
+    ("sets", "only", "message"),
     [
         (["train.stesp=1"], [], "did you mean 'train.steps'"),
         (["train.steps"], [], "--set train.steps=VALUE"),
@@ -253,10 +253,10 @@ def test_a_million_cells_are_refused_before_they_are_made(study):
         ([], ["seed=8"], "no cell has seed = '8'"),
     ],
 )
-def test_a_wrong_option_is_reported_with_the_valid_choices(study, sets, only, says):
+def test_a_wrong_option_is_reported_with_the_valid_choices(study, sets, only, message):
     with pytest.raises(UserError) as error:
         expand(read_study(study()), sets=sets, only=only)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.refused

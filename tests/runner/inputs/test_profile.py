@@ -55,7 +55,7 @@ def test_every_setting_reaches_the_script(tmp_path):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("yaml", "place", "says"),
+    ("yaml", "place", "message"),
     [
         ("executor: slrum\n", "1:1", "'local' or 'slurm'"),
         ("executor: slurm\n", "1:1", "needs a `slurm:` section"),
@@ -113,18 +113,18 @@ def test_every_setting_reaches_the_script(tmp_path):
         ("executor: slurm\nslurm: {partition: ''}\n", "2:9", "at least 1 character"),
     ],
 )
-def test_a_wrong_profile_is_reported_at_its_place(tmp_path, yaml, place, says):
+def test_a_wrong_profile_is_reported_at_its_place(tmp_path, yaml, place, message):
     path = tmp_path / "c.yaml"
     path.write_text(yaml)
     with pytest.raises(InvalidFile) as error:
         read_cluster(str(path))
     assert f"c.yaml:{place}" in str(error.value)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 def test_shell_in_a_setting_of_slurm_is_quoted(tmp_path):
-    made = profile(tmp_path, "executor: slurm\nslurm: {partition: 'x; touch PWNED'}\n")
-    assert "--partition='x; touch PWNED'" in script(made, tmp_path, "s", 1)
+    settings = profile(tmp_path, "executor: slurm\nslurm: {partition: 'x; touch PWNED'}\n")
+    assert "--partition='x; touch PWNED'" in script(settings, tmp_path, "s", 1)
 
 
 def profile(tmp_path, text):

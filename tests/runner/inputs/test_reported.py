@@ -32,7 +32,7 @@ def test_numbers_belong_to_the_runs_that_their_where_picks_and_keep_the_digits_t
         f"  - {{where: {{attention: [auto, tiled]}}, final_loss: 6.690, note: by eye, {FROM}}}\n",
     )
     numbers = {
-        (cell.config.attention, cell.config.seed): [dict(one.numbers) for one in cell.reported]
+        (cell.config.attention, cell.config.seed): [dict(entry.numbers) for entry in cell.reported]
         for cell in expanded
     }
     tiled, both = {"tokens_per_second": "7893.10", "mfu": "41"}, {"final_loss": "6.690"}
@@ -42,8 +42,8 @@ def test_numbers_belong_to_the_runs_that_their_where_picks_and_keep_the_digits_t
         ("tiled", 0): [tiled, both],
         ("tiled", 1): [tiled, both],
     }
-    told = expanded[-1].reported
-    assert [(one.hardware, one.gpus, one.read_from, one.note) for one in told] == [
+    entries = expanded[-1].reported
+    assert [(entry.hardware, entry.gpus, entry.read_from, entry.note) for entry in entries] == [
         ("NVIDIA GH200 120GB", 1, "table", ""),
         ("NVIDIA GH200 120GB", 1, "table", "by eye"),
     ]
@@ -157,8 +157,8 @@ def test_a_rate_of_hardware_without_a_peak_is_said_to_be_held_to_none(study, har
 
 def test_entries_that_disagree_are_doubted_each_at_its_place(study):
     one, other = (f"{{where: {{attention: tiled}}, mfu: {mfu}, {FROM}}}" for mfu in ("41.3", "21.3"))
-    told = doubts(cells(study, f"{TWO}reported:\n  - {one}\n  - {other}\n"))
-    assert [str(doubt).rpartition("/")[2].partition(" here")[0] for doubt in told] == [
+    warnings = doubts(cells(study, f"{TWO}reported:\n  - {one}\n  - {other}\n"))
+    assert [str(doubt).rpartition("/")[2].partition(" here")[0] for doubt in warnings] == [
         "tiny.yaml:9:5: warning: mfu is 41.3",
         "tiny.yaml:10:5: warning: mfu is 21.3",
     ]
@@ -196,11 +196,11 @@ def test_a_key_that_is_none_has_the_nearest_of_those_that_the_task_measures(stud
 def test_numbers_of_a_backend_that_the_runs_do_not_call_are_doubted_at_their_place(study):
     entry = f"  - {{backend: flash, both_milliseconds: 90, {FROM}}}\n"
     expanded = expand(read_study(study(f"reported:\n{entry}", base=CALLS)), "full")
-    told = [str(doubt).rpartition("/")[2].splitlines()[0] for doubt in doubts(expanded)]
+    lines = [str(doubt).rpartition("/")[2].splitlines()[0] for doubt in doubts(expanded)]
     text = (
         "tiny.yaml:5:5: warning: these runs do not call 'flash' (they call math, tiled): pages have no number"
     )
-    assert len([line for line in told if line.startswith(text)]) == 1
+    assert len([line for line in lines if line.startswith(text)]) == 1
 
 
 def test_what_takes_longer_or_needs_more_than_the_baseline_saves_a_negative_share(study):

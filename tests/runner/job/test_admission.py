@@ -67,8 +67,8 @@ def test_a_run_names_its_certificate_and_runs_of_one_shape_share_it(runner, stud
         json.loads(path.read_text())["certificate"] for path in root.glob("tiny/*/attempt-1/manifest.json")
     ]
     assert named == [kept.stem] * 2
-    found = json.loads(kept.read_text())
-    assert (found["backend"], found["verdict"], found["case"]["sequence_length"]) == ("auto", "right", 32)
+    record = json.loads(kept.read_text())
+    assert (record["backend"], record["verdict"], record["case"]["sequence_length"]) == ("auto", "right", 32)
 
 
 @pytest.mark.fault
@@ -84,8 +84,8 @@ def test_a_torn_certificate_is_made_again(root, tmp_path, monkeypatch):
     key = key_of("tiled", CASE.device, CASE)
     right = certificate(tmp_path, "tiled", case=CASE, device="cpu").model_copy(update={"key": key})
     assert admission.admit("tiled", CASE, root, []) == admission.admit("tiled", CASE, root, []) == right
-    for each in (root / ".certificates" / f"{key}.json", tmp_path / "own" / f"{key}.json"):
-        each.write_text(each.read_text()[:100])
+    for path in (root / ".certificates" / f"{key}.json", tmp_path / "own" / f"{key}.json"):
+        path.write_text(path.read_text()[:100])
     assert admission.admit("tiled", CASE, root, []) == right
     assert trials == [[admission.Trial("tiled", CASE)]] * 2
     assert (

@@ -34,15 +34,15 @@ UNLIMITED = Limit(None, "nobody")
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("known", [True, False], ids=["recorded content", "no recorded content"])
+@pytest.mark.parametrize("hashed", [True, False], ids=["recorded content", "no recorded content"])
 def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_certified(
-    tmp_path, monkeypatch, known
+    tmp_path, monkeypatch, hashed
 ):
     file = tmp_path / "t.parquet"
     pq.write_table(pa.table({"text": [f"document {i}" for i in range(30)]}), file, compression="none")
     source = Source(file).checked("text")
     recorded = {"data_file": str(file), "tokenizer": "bytes", "data_fingerprint": source.fingerprint()}
-    run = plan("x").model_copy(update=recorded | {"data_content": source.content if known else None})
+    run = plan("x").model_copy(update=recorded | {"data_content": source.content if hashed else None})
     monkeypatch.setattr(attempt, "device_facts", lambda *_: pytest.fail("it went on"))
     monkeypatch.setattr(attempt, "require_certificate", lambda *_: pytest.fail("it was certified"))
     file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
@@ -95,12 +95,12 @@ def small(tmp_path, corpus, **train):
 
 
 def goes_wrong_after(calls):
-    made, math = [], attention.load("math")
+    tally, math = [], attention.load("math")
 
     def attend(q, k, v, causal):
-        made.append(1)
+        tally.append(1)
         o = math.attend(q, k, v, causal)
-        return o if len(made) <= calls else o * 1.01
+        return o if len(tally) <= calls else o * 1.01
 
     return replace(math, attend=attend)
 

@@ -76,7 +76,7 @@ def plant(monkeypatch, name, attend):
 
 def outcomes(given):
     record = given.folder.attempt(1).kernels
-    return {each.attention: each.outcome for each in record.times if each.direction == "backward"}
+    return {row.attention: row.outcome for row in record.times if row.direction == "backward"}
 
 
 def plain(q, k, v, causal):
@@ -88,13 +88,13 @@ def test_a_backend_is_timed_under_its_certificate_and_one_that_cannot_run_says_w
     task.run(mine)
     record = mine.folder.attempt(1).kernels
     assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "completed"}
-    assert {each.traffic for each in record.times} == {None}
+    assert {row.traffic for row in record.times} == {None}
     assert record.case == Case("cpu", "float32", 1, 32, 2, 1, 16) and record.rounds == 3
-    for each in record.times:
-        made = mine.folder.path.parent.parent / ".certificates" / f"{each.certificate}.json"
-        assert made.exists() == (each.outcome == "completed") == (len(each.seconds) == 3)
-    refused = [each for each in record.times if each.attention == "cudnn"]
-    assert all("needs an NVIDIA GPU" in each.reason for each in refused) and len(refused) == 2
+    for row in record.times:
+        certificate = mine.folder.path.parent.parent / ".certificates" / f"{row.certificate}.json"
+        assert certificate.exists() == (row.outcome == "completed") == (len(row.seconds) == 3)
+    refused = [row for row in record.times if row.attention == "cudnn"]
+    assert all("needs an NVIDIA GPU" in row.reason for row in refused) and len(refused) == 2
     assert mine.progress.steps == 3
 
 
@@ -104,7 +104,7 @@ def test_a_tile_reaches_the_backend_its_record_and_its_certificate_and_others_ar
     record = mine.folder.attempt(1).kernels
     assert record.case.tile == (64, 32)
     assert outcomes(mine) == {"math": "unsupported", "tiled": "completed"}
-    (reason,) = {each.reason for each in record.times if each.attention == "math"}
+    (reason,) = {row.reason for row in record.times if row.attention == "math"}
     assert reason == attention.no_tiles(record.case)
     (certified,) = (mine.folder.path.parent.parent / ".certificates").glob("*.json")
     assert json.loads(certified.read_text())["case"]["tile"] == [64, 32]
@@ -125,7 +125,7 @@ def test_bytes_are_counted_after_the_timing_if_asked_and_of_what_was_timed_alone
     task.run(mine)
     assert asked == [(["math", "tiled"], mine.run.config.attention_case, ())]
     times = mine.folder.attempt(1).kernels.times
-    reasons = {(each.attention, each.direction): each.traffic and each.traffic.reason for each in times}
+    reasons = {(row.attention, row.direction): row.traffic and row.traffic.reason for row in times}
     assert reasons == {
         (name, way): way if name != "cudnn" else None
         for name in ("cudnn", "math", "tiled")
@@ -147,7 +147,7 @@ def test_a_tile_that_a_kernel_refuses_in_its_trial_is_unsupported_and_its_senten
     with pytest.raises(Unsupported):
         task.run(mine)
     assert outcomes(mine) == {"tiled": "unsupported"}
-    reasons = {each.reason for each in mine.folder.attempt(1).kernels.times}
+    reasons = {row.reason for row in mine.folder.attempt(1).kernels.times}
     assert reasons == {"needs more for a tile of 512 x 512: change call.tile"}
 
 
@@ -157,10 +157,10 @@ def test_a_wrong_backend_has_a_row_that_says_so_and_no_time(given, in_process, m
     mine = given()
     task.run(mine)
     assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "wrong"}
-    wrong = [each for each in mine.folder.attempt(1).kernels.times if each.outcome == "wrong"]
-    assert all("failed verification here" in each.reason and not each.seconds for each in wrong)
+    wrong = [row for row in mine.folder.attempt(1).kernels.times if row.outcome == "wrong"]
+    assert all("failed verification here" in row.reason and not row.seconds for row in wrong)
     root = mine.folder.path.parent.parent
-    assert all((root / ".certificates" / f"{each.certificate}.json").exists() for each in wrong)
+    assert all((root / ".certificates" / f"{row.certificate}.json").exists() for row in wrong)
 
 
 @pytest.mark.fault
@@ -186,7 +186,7 @@ def test_a_trial_that_ends_otherwise_is_told_apart_and_the_others_are_timed(
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("reasons", "says"),
+    ("reasons", "message"),
     [
         (None, "'tiled' cannot be imported"),
         (lambda case: {}["dtype"], "`unsupported_reasons` raised KeyError: 'dtype'"),
@@ -195,7 +195,7 @@ def test_a_trial_that_ends_otherwise_is_told_apart_and_the_others_are_timed(
     ids=["loaded", "asked", "text"],
 )
 def test_a_backend_that_cannot_be_loaded_or_asked_has_a_row_that_says_so(
-    given, in_process, monkeypatch, reasons, says
+    given, in_process, monkeypatch, reasons, message
 ):
     load = attention.load
 
@@ -210,8 +210,8 @@ def test_a_backend_that_cannot_be_loaded_or_asked_has_a_row_that_says_so(
     mine = given()
     task.run(mine)
     assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "failed"}
-    assert {each.reason for each in mine.folder.attempt(1).kernels.times if each.outcome == "failed"} == {
-        says
+    assert {row.reason for row in mine.folder.attempt(1).kernels.times if row.outcome == "failed"} == {
+        message
     }
 
 
@@ -236,9 +236,9 @@ def test_a_backend_that_fails_after_its_trial_has_no_time(given, in_process, mon
 @pytest.mark.refused
 def test_a_shape_that_no_backend_takes_is_unsupported_with_all_reasons_and_no_trial(given, in_process):
     mine = given(CALL.model_copy(update={"backends": "cudnn efficient"}))
-    with pytest.raises(Unsupported) as found:
+    with pytest.raises(Unsupported) as error:
         task.run(mine)
-    assert [reason.partition(":")[0] for reason in found.value.reasons] == ["cudnn", "efficient"]
+    assert [reason.partition(":")[0] for reason in error.value.reasons] == ["cudnn", "efficient"]
     assert outcomes(mine) == {"cudnn": "unsupported", "efficient": "unsupported"}
     assert in_process["held"] == []
 
@@ -295,7 +295,7 @@ def test_a_study_is_launched_collected_and_reported_and_a_second_launch_measures
 
 
 @pytest.mark.parametrize(
-    ("reason", "says"),
+    ("reason", "sentence"),
     [
         ("takes up to 256, not 512: set model.heads to model.dim / 256", "takes up to 256, not 512: change call.shape"),
         ("too many rows: lower train.batch_size or train.sequence_length", "too many rows: change call.shape"),
@@ -307,8 +307,8 @@ def test_a_study_is_launched_collected_and_reported_and_a_second_launch_measures
         ("takes 64, not 192: change model.dim; needs a GPU: use another node", "takes 64, not 192: change call.shape; needs a GPU: use another node"),
     ],
 )  # fmt: skip
-def test_a_reason_names_settings_that_this_task_has(reason, says):
-    assert RunConfig(task="attention", call=CALL).section.in_own_words(reason) == says
+def test_a_reason_names_settings_that_this_task_has(reason, sentence):
+    assert RunConfig(task="attention", call=CALL).section.in_own_words(reason) == sentence
 
 
 def test_an_error_keeps_its_words_whatever_settings_they_seem_to_name(given, monkeypatch):
@@ -335,8 +335,8 @@ def test_a_backend_that_is_wrong_at_the_runs_shape_alone_has_rows_that_name_its_
     plant(monkeypatch, "tiled", wrong_here)
     task.run(mine)
     assert outcomes(mine) == {"math": "completed", "tiled": "wrong"}
-    wrong = [each for each in mine.folder.attempt(1).kernels.times if each.outcome == "wrong"]
-    assert all(each.certificate == in_process["tiled"].key and "in round" in each.reason for each in wrong)
+    wrong = [row for row in mine.folder.attempt(1).kernels.times if row.outcome == "wrong"]
+    assert all(row.certificate == in_process["tiled"].key and "in round" in row.reason for row in wrong)
 
 
 def test_shapes_that_differ_in_size_alone_share_certificates(given, in_process):
@@ -393,11 +393,11 @@ def test_threads_of_every_run_on_a_cpu_wait_without_spinning(monkeypatch, task, 
 
 
 def test_slow_timing_says_where_it_is_but_not_all_the_time(monkeypatch):
-    clock, said = iter([0.0, 1.0, 6.0, 6.0, 7.0, 12.0, 12.0]), []
+    clock, stages = iter([0.0, 1.0, 6.0, 6.0, 7.0, 12.0, 12.0]), []
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    call = task.timing_shown(said.append)
+    call = task.timing_shown(stages.append)
     for number in range(1, 5):
         call("math", number, 7, "eager")
-    assert [str(stage) for stage in said] == [
+    assert [str(stage) for stage in stages] == [
         f"timing math ({number} of 7): round {number}, called from Python" for number in (2, 4)
     ]

@@ -64,8 +64,8 @@ def test_where_it_would_take_the_runs_memory_nothing_is_measured(manifest, count
     ids=str,
 )
 def test_another_node_device_or_software_is_measured_on_its_own(manifest, counted, tmp_path, other):
-    for each in (manifest, manifest.model_copy(update=other)):
-        known_ceilings(CONFIG, each, tmp_path, [])
+    for record in (manifest, manifest.model_copy(update=other)):
+        known_ceilings(CONFIG, record, tmp_path, [])
     assert len(counted.made) == 2 == len(list((tmp_path / ".nodes").iterdir()))
 
 
@@ -84,11 +84,14 @@ def test_no_floor_is_stated_from_ceilings_that_spread_widely(manifest, monkeypat
 
     product, *others = sure.products
     product = product.model_copy(update={"timing": loose(product.timing)})
-    of = f"1 of {len(sure.products)} matrix products"
+    share = f"1 of {len(sure.products)} matrix products"
     for changed, which in (
-        ({"products": [product, *others]}, of),
+        ({"products": [product, *others]}, share),
         ({"traffic": loose(sure.traffic)}, "the memory bandwidth"),
-        ({"products": [product, *others], "traffic": loose(sure.traffic)}, f"{of} and the memory bandwidth"),
+        (
+            {"products": [product, *others], "traffic": loose(sure.traffic)},
+            f"{share} and the memory bandwidth",
+        ),
         ({"traffic": loose(sure.traffic, 1.5)}, None),
         ({"launch": loose(sure.launch)}, None),
     ):
@@ -96,24 +99,24 @@ def test_no_floor_is_stated_from_ceilings_that_spread_widely(manifest, monkeypat
         monkeypatch.setattr(ceilings, "measure", lambda config, options, said=said: said)
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
-        found = known_ceilings(CONFIG, manifest, folder, [])
-        assert found.ceilings == key_of(CONFIG, manifest)
+        record = known_ceilings(CONFIG, manifest, folder, [])
+        assert record.ceilings == key_of(CONFIG, manifest)
         if which is None:
-            assert found.floor and found.no_ceilings is None
+            assert record.floor and record.no_ceilings is None
             continue
-        assert found.floor is None
-        assert found.no_ceilings.startswith(
+        assert record.floor is None
+        assert record.no_ceilings.startswith(
             f"the repeats of {which} spread widely (upper over lower quartile up to 3.2"
         )
-        assert found.no_ceilings in capsys.readouterr().err
+        assert record.no_ceilings in capsys.readouterr().err
 
 
 def test_of_attempts_that_start_together_one_measures(manifest, counted, tmp_path):
-    counted.may_end, barrier, found = False, Barrier(3), []
+    counted.may_end, barrier, records = False, Barrier(3), []
 
     def attempt():
         barrier.wait()
-        found.append(known_ceilings(CONFIG, manifest, tmp_path, []))
+        records.append(known_ceilings(CONFIG, manifest, tmp_path, []))
 
     threads = [Thread(target=attempt) for _ in range(3)]
     for thread in threads:
@@ -122,13 +125,13 @@ def test_of_attempts_that_start_together_one_measures(manifest, counted, tmp_pat
     counted.may_end = True
     for thread in threads:
         thread.join()
-    assert len(counted.made) == 1 and len({each.ceilings for each in found}) == 1
+    assert len(counted.made) == 1 and len({record.ceilings for record in records}) == 1
     assert [path.suffix for path in (tmp_path / ".nodes").iterdir()] == [".json"]
 
 
 def test_rates_in_16_bits_are_not_taken_for_those_in_8(manifest, counted, tmp_path):
-    found = known_ceilings(run_config(float8="rowwise", dtype="bfloat16"), manifest, tmp_path, [])
-    assert "products in 8 bits" in found.no_ceilings and found.floor is None and not counted.made
+    record = known_ceilings(run_config(float8="rowwise", dtype="bfloat16"), manifest, tmp_path, [])
+    assert "products in 8 bits" in record.no_ceilings and record.floor is None and not counted.made
 
 
 @pytest.mark.fault
@@ -157,9 +160,9 @@ def test_a_run_trains_without_ceilings_that_cannot_be_measured(
     program.chmod(0o755)
     monkeypatch.setattr(ceilings, "LIMIT_SECONDS", 0.2 if "sleep" in code else 60.0)
     monkeypatch.setattr(sys, "executable", str(program))
-    found = known_ceilings(CONFIG, manifest, tmp_path, [])
-    assert why in found.no_ceilings and why in capsys.readouterr().err
-    assert found.floor is None and found.ceilings is None
+    record = known_ceilings(CONFIG, manifest, tmp_path, [])
+    assert why in record.no_ceilings and why in capsys.readouterr().err
+    assert record.floor is None and record.ceilings is None
 
 
 @pytest.mark.fault
@@ -171,11 +174,13 @@ def test_a_run_trains_where_no_record_can_be_kept(manifest, counted, tmp_path):
 def steady(measured):
     """The same medians, as of repeats that do not spread."""
 
-    def of(timing):
+    def tightened(timing):
         return timing.model_copy(update={"seconds_25": timing.seconds, "seconds_75": timing.seconds})
 
-    products = [each.model_copy(update={"timing": of(each.timing)}) for each in measured.products]
-    return measured.model_copy(update={"products": products, "traffic": of(measured.traffic)})
+    products = [
+        product.model_copy(update={"timing": tightened(product.timing)}) for product in measured.products
+    ]
+    return measured.model_copy(update={"products": products, "traffic": tightened(measured.traffic)})
 
 
 @pytest.mark.trains
@@ -189,9 +194,9 @@ def test_a_run_says_the_least_time_of_its_step_on_this_machine(runner, study, ro
     assert (json.loads(first.read_text())["floor"] is None) is bool(record.measured.unsure)
     write(path, record.model_copy(update={"measured": steady(record.measured)}))
     runner("launch", path_of_study, rc=0)
-    others = [each for each in root.glob("tiny/*/attempt-1/manifest.json") if each != first]
-    manifests = [json.loads(each.read_text()) for each in others]
-    assert [each["ceilings"] for each in manifests] == [path.stem] * 2
+    others = [other for other in root.glob("tiny/*/attempt-1/manifest.json") if other != first]
+    manifests = [json.loads(other.read_text()) for other in others]
+    assert [other["ceilings"] for other in manifests] == [path.stem] * 2
     runner("collect", rc=0)
     query = "SELECT ceiling_percentage, floor_seconds, floor_percentage, mfu FROM runs WHERE seed > 0"
     rows = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
@@ -223,8 +228,8 @@ def test_no_run_on_a_gpu_is_faster_than_its_floor(runner, study, root):
     for run in json.loads(runner("sql", query, "--format", "json", rc=0).stdout):
         assert 0 < run["floor_percentage"] < 100 and 0 < run["ceiling_percentage"] < 100, run
     query = "SELECT run_id, sum(share) AS whole, min(seconds) AS least FROM step_profile GROUP BY run_id"
-    found = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
-    assert len(found) == 4 and all(row["whole"] == pytest.approx(1) and row["least"] >= 0 for row in found)
+    rows = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
+    assert len(rows) == 4 and all(row["whole"] == pytest.approx(1) and row["least"] >= 0 for row in rows)
 
 
 INFERENCE = """\
@@ -250,5 +255,5 @@ def test_no_prefill_and_no_decoded_token_on_a_gpu_is_faster_than_its_floor(runne
     runs = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
     assert len(runs) == 4 and all(0 < share < 100 for run in runs for share in run.values()), runs
     query = "SELECT phase, run_id, sum(share) AS whole, min(seconds) AS least FROM step_profile GROUP BY ALL"
-    found = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
-    assert len(found) == 8 and all(row["whole"] == pytest.approx(1) and row["least"] >= 0 for row in found)
+    rows = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
+    assert len(rows) == 8 and all(row["whole"] == pytest.approx(1) and row["least"] >= 0 for row in rows)

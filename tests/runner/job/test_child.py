@@ -25,7 +25,9 @@ leaving.done = {done}
 )
 def test_a_process_skips_its_teardown_only_when_its_work_is_done(done, end, code, torn):
     script = SCRIPT.format(done=done, end=end)
-    found = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False)
-    assert found.returncode == code, found.stderr
-    assert found.stdout == "said registered later, run before\n"
-    assert ("torn down" in found.stderr) is torn
+    process = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == code, process.stderr
+    assert process.stdout == "said registered later, run before\n"
+    assert ("torn down" in process.stderr) is torn

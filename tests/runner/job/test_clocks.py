@@ -26,9 +26,9 @@ def test_what_the_driver_does_not_know_is_none():
 
 
 @pytest.mark.refused
-@pytest.mark.parametrize("said", ["", "No devices were found\n", LINE * 2, "1, 2, 3"])
-def test_anything_but_one_such_line_is_not_taken_for_clocks(said):
-    assert parse(said) is None
+@pytest.mark.parametrize("output", ["", "No devices were found\n", LINE * 2, "1, 2, 3"])
+def test_anything_but_one_such_line_is_not_taken_for_clocks(output):
+    assert parse(output) is None
 
 
 def test_the_gpu_is_asked_for_by_its_id_and_a_cpu_not_at_all(tmp_path, monkeypatch):
@@ -44,16 +44,16 @@ def test_the_gpu_is_asked_for_by_its_id_and_a_cpu_not_at_all(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("output", "found"),
     [
         ("1755, 3201, 700.00", LoadClocks(graphics_mhz=1755, memory_mhz=3201, power_limit_watts=700)),
         ("[N/A], 3201, 700.00", LoadClocks(graphics_mhz=None, memory_mhz=3201, power_limit_watts=700)),
         ("No devices were found", None),
     ],
 )
-def test_the_clocks_of_this_moment_are_those_that_nvidia_smi_says(tmp_path, monkeypatch, said, found):
+def test_the_clocks_of_this_moment_are_those_that_nvidia_smi_says(tmp_path, monkeypatch, output, found):
     program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.write_text(f"#!/bin/sh\necho '{output}'\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert clocks_now("a1") == found

@@ -113,17 +113,17 @@ def test_a_start_that_is_lost_before_its_manifest_is_an_attempt_if_it_wrote_anyt
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("outcome", "says"),
+    ("outcome", "message"),
     [("node_failed", "ran 2"), ("cancelled", "nothing left to do"), ("lost", "nothing left to do")],
 )
 def test_an_attempt_that_has_been_called_ended_is_not_run_although_nothing_of_it_had_started(
-    claimed, monkeypatch, outcome, says
+    claimed, monkeypatch, outcome, message
 ):
     """Another launch could have started the run again by now, and would not see that this job runs."""
     claimed.event("submitted", job_id="7")
     claimed.event("ended", outcome=outcome, reason="said")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    assert run(claimed) == says
+    assert run(claimed) == message
 
 
 @pytest.mark.fault
@@ -180,8 +180,8 @@ def test_a_task_that_does_not_find_rank_0_records_whose_fault_that_is(root, monk
             run(folder)
     assert [event.event for event in RunFolder(folder.path).ledger] == ["claimed", "ended"]
     outcome, reason = RunFolder(folder.path).attempt(1).settled
-    said = "rank 0 did not publish its address within 0.01 s: no 7_0_0.meeting"
-    assert (outcome, reason) == ("failed", f"{said}; it is on n1" if began else said)
+    sentence = "rank 0 did not publish its address within 0.01 s: no 7_0_0.meeting"
+    assert (outcome, reason) == ("failed", f"{sentence}; it is on n1" if began else sentence)
 
 
 @pytest.mark.fault

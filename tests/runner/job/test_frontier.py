@@ -48,16 +48,16 @@ def test_a_frontier_within_a_tenth_of_the_forecast_takes_four_probes():
             tried = search(lambda count, truth=truth: count <= truth, first)
             searched = [after for after in tried if after.purpose == "search"]
             assert len(searched) <= 4, (first, truth, tried)
-            found = largest(lambda count, truth=truth: count <= truth, tried)
-            assert truth - max(1, 0.03 * truth) - 1 < found <= truth, (first, truth, tried)
+            frontier = largest(lambda count, truth=truth: count <= truth, tried)
+            assert truth - max(1, 0.03 * truth) - 1 < frontier <= truth, (first, truth, tried)
 
 
 @pytest.mark.parametrize("truth", [0, 1, 2, 7, 300, 9_999, 10_000])
 @pytest.mark.parametrize("first", [0, 1, 250, 10_000])
 def test_any_frontier_is_found_however_wrong_the_forecast(truth, first):
     tried = search(lambda count: count <= truth, first)
-    found = largest(lambda count: count <= truth, tried)
-    assert truth - max(1, 0.03 * truth) < found + 1 and found <= truth
+    frontier = largest(lambda count: count <= truth, tried)
+    assert truth - max(1, 0.03 * truth) < frontier + 1 and frontier <= truth
     assert len(tried) < 30
 
 

@@ -53,7 +53,7 @@ def test_it_leaves_a_record_of_each_prefill_and_of_each_decoded_position(attempt
     assert {path.name for path in done.path.iterdir()} == {
         "manifest.json", "steps.jsonl", "audits.jsonl", "decode.jsonl", "result.json", "profile.json",
     }  # fmt: skip
-    assert {each.keys for each in done.audits} == {*range(PROMPT + 1, PROMPT + NEW + 1)}
+    assert {audit.keys for audit in done.audits} == {*range(PROMPT + 1, PROMPT + NEW + 1)}
 
 
 @pytest.mark.fault

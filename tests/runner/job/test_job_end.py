@@ -40,8 +40,8 @@ def test_the_last_element_of_an_array_does_not_take_the_end_of_another_for_its_o
     """It has the array's number, for which squeue shows all elements; one of them is just ending."""
     now = datetime.now().replace(microsecond=0)  # Slurm prints local time
     lines = f"13 {now - timedelta(seconds=1):%FT%T}", f"12 {now + timedelta(seconds=6):%FT%T}"
-    told = host('echo "$SLURM_JOB_END_TIME"', squeue=f"printf '%s\\n' '{lines[0]}' '{lines[1]}'")
-    assert int(told) == int((now + timedelta(seconds=6)).timestamp())
+    answer = host('echo "$SLURM_JOB_END_TIME"', squeue=f"printf '%s\\n' '{lines[0]}' '{lines[1]}'")
+    assert int(answer) == int((now + timedelta(seconds=6)).timestamp())
 
 
 @pytest.mark.parametrize("line", ["", "12 N/A", "12 NONE", "13 2026-01-01T00:00:00", "nonsense"])
@@ -49,11 +49,11 @@ def test_an_end_that_slurm_does_not_tell_is_unknown(host, line):
     assert host('echo "<$SLURM_JOB_END_TIME>"', squeue=f"echo '{line}'") == "<>\n"
 
 
-@pytest.mark.parametrize("given", ["100", "banana", "-1", ""])
-def test_an_end_that_is_over_or_no_time_is_no_limit(monkeypatch, given):
+@pytest.mark.parametrize("value", ["100", "banana", "-1", ""])
+def test_an_end_that_is_over_or_no_time_is_no_limit(monkeypatch, value):
     """Of a shell that has outlived its job."""
     monkeypatch.setenv("SLURM_JOB_ID", "12")
-    monkeypatch.setenv("SLURM_JOB_END_TIME", given)
+    monkeypatch.setenv("SLURM_JOB_END_TIME", value)
     assert job_end() is None
 
 
@@ -173,16 +173,16 @@ def test_a_job_whose_runs_have_not_asked_to_go_on_is_neither_requeued_nor_submit
     ("restart", "after", "job"), [("0", [], None), ("0", ["11"], "11"), ("1", ["11"], "12"), ("2", [], "12")]
 )
 def test_how_the_start_before_ended_is_asked_on_the_host(host, restart, after, job):
-    told = host(
+    answer = host(
         'echo "$ASSAY_AFTER/$ASSAY_EARLIER"', after, {"SLURM_RESTART_COUNT": restart},
         squeue="true", sacct='[[ $* == *" -j "* ]] && echo "TIMEOUT|0:0|n1 $*"',
     )  # fmt: skip
-    assert told.startswith(f"{''.join(after)}/")
-    assert (f"-j {job} " in told) if job else told == "/\n"
+    assert answer.startswith(f"{''.join(after)}/")
+    assert (f"-j {job} " in answer) if job else answer == "/\n"
 
 
 @pytest.mark.parametrize(
-    ("state", "started", "told", "preempted"),
+    ("state", "started", "notice", "preempted"),
     [
         ("RUNNING", "2026-03-01T12:00:00", "2026-03-01T12:30:00", True),
         ("RUNNING", "2026-03-01T12:00:00", "None", False),
@@ -192,12 +192,12 @@ def test_how_the_start_before_ended_is_asked_on_the_host(host, restart, after, j
     ids=["told to end", "never", "before it was requeued", "requeued by Slurm"],
 )
 def test_a_job_is_preempted_if_slurm_has_told_it_to_end_since_it_started(
-    tmp_path, monkeypatch, state, started, told, preempted
+    tmp_path, monkeypatch, state, started, notice, preempted
 ):
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = f"JobId=12 JobName=x JobState={state} StartTime={started} PreemptTime={told} Comment=a b"
-    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{said}'\n")
+    record = f"JobId=12 JobName=x JobState={state} StartTime={started} PreemptTime={notice} Comment=a b"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{record}'\n")
     (tmp_path / "scontrol").chmod(0o755)
     assert is_preempted() == preempted
 

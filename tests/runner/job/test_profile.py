@@ -25,9 +25,11 @@ def trained():
 @pytest.mark.fault
 def test_a_step_that_fails_leaves_the_reason_in_place_of_a_profile(trained, tmp_path, capsys):
     profile_steps(trained, first_manifest("r1", 2), tmp_path)
-    found = read(tmp_path / "profile.json", StepProfile)
-    assert (found.run_id, found.attempt, found.steps, found.parts) == ("r1", 2, 0, [])
-    assert "could not be profiled" in capsys.readouterr().err and found.reason == "RuntimeError: no such tile"
+    profile = read(tmp_path / "profile.json", StepProfile)
+    assert (profile.run_id, profile.attempt, profile.steps, profile.parts) == ("r1", 2, 0, [])
+    assert (
+        "could not be profiled" in capsys.readouterr().err and profile.reason == "RuntimeError: no such tile"
+    )
 
 
 @pytest.mark.fault

@@ -61,7 +61,7 @@ for name in sys.argv[1:]:
 
 def test_a_run_whose_case_alone_rules_its_backend_out_ends_before_torch_is_imported():
     names = ("auto", "cudnn", "efficient", "flash", "flex")
-    said = subprocess.run(
+    lines = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, *names], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     gpu = "but the device is 'cpu': use --set device=cuda on a GPU node"
@@ -69,7 +69,7 @@ def test_a_run_whose_case_alone_rules_its_backend_out_ends_before_torch_is_impor
         "sums dK and dV in bfloat16 on a CPU, which loses precision: use --set train.dtype=float32, "
         "or --set attention=math"
     )
-    assert said == [
+    assert lines == [
         f"auto {sums}",
         f"cudnn needs an NVIDIA GPU, {gpu}",
         f"efficient needs a GPU, {gpu}",

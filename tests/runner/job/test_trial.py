@@ -16,19 +16,19 @@ SLOW = ("-S", "-c", f"import time; print({SAID!r}, flush=True); time.sleep(600)"
 
 @pytest.mark.fault
 def test_a_trial_that_does_not_end_is_ended_and_says_nothing_about_the_backend(monkeypatch) -> None:
-    told = []
+    stages = []
 
     class Late(Timer):
         def run(self) -> None:
-            until(lambda: len(told) == 2, 0.01)  # its process may take long to start
+            until(lambda: len(stages) == 2, 0.01)  # its process may take long to start
             super().run()
 
     monkeypatch.setattr(trial, "Timer", Late)
     monkeypatch.setattr(trial, "LIMIT_SECONDS", 0.1)
-    (answer,) = run_trials([Trial("math")], "cpu", TrialOptions(SLOW, tell=told.append))
+    (answer,) = run_trials([Trial("math")], "cpu", TrialOptions(SLOW, tell=stages.append))
     assert isinstance(answer, TooLong)
     assert "'math' had not ended a stage" in str(answer) and "launch again" in str(answer)
-    assert list(map(str, told)) == [
+    assert list(map(str, stages)) == [
         "certifying math: starting its process", "certifying math (2 of 11): needle"
     ]  # fmt: skip
 
@@ -37,13 +37,13 @@ def test_a_trial_that_does_not_end_is_ended_and_says_nothing_about_the_backend(m
 def test_a_crash_is_that_of_the_backend_on_trial() -> None:
     answer = '{"raised": "RuntimeError", "text": "no such tile"}'
     crash = f"import sys; print({answer!r}); print({SAID!r}, flush=True); sys.exit(3)"
-    told = []
+    stages = []
     first, second = run_trials(
-        [Trial("math"), Trial("tiled")], "cpu", TrialOptions(("-S", "-c", crash), tell=told.append)
+        [Trial("math"), Trial("tiled")], "cpu", TrialOptions(("-S", "-c", crash), tell=stages.append)
     )
     assert isinstance(first, RuntimeError) and str(first) == "no such tile"
     assert isinstance(second, Crashed) and "'tiled' exited with code 3" in str(second)
-    assert [stage.backend for stage in told] == ["math", "tiled"]
+    assert [stage.backend for stage in stages] == ["math", "tiled"]
 
 
 @pytest.mark.fault

@@ -43,29 +43,29 @@ def trials(monkeypatch, tmp_path):
 
 def admitted_together(trials, root, count):
     """What runs that start together get, and what those that wait are told."""
-    trials.may_end, barrier, got, told = False, Barrier(count), [], []
+    trials.may_end, barrier, answers, stages = False, Barrier(count), [], []
 
     def run():
         barrier.wait()
         try:
-            got.append(admission.admit("math", CASE, root, (), told.append))
+            answers.append(admission.admit("math", CASE, root, (), stages.append))
         except MemoryError as error:
-            got.append(error)
+            answers.append(error)
 
     threads = [Thread(target=run) for _ in range(count)]
     for thread in threads:
         thread.start()
-    until(lambda: len(told) == count - 1, 0.01)
+    until(lambda: len(stages) == count - 1, 0.01)
     trials.may_end = True
     for thread in threads:
         thread.join()
-    return got, told
+    return answers, stages
 
 
 def test_runs_that_start_together_make_one_certificate(trials, root) -> None:
-    got, told = admitted_together(trials, root, 4)
-    assert len(trials.held) == 1 and [each.verdict for each in got] == ["right"] * 4
-    assert {str(stage) for stage in told} == {
+    answers, stages = admitted_together(trials, root, 4)
+    assert len(trials.held) == 1 and [answer.verdict for answer in answers] == ["right"] * 4
+    assert {str(stage) for stage in stages} == {
         "certifying math: waiting for another run to make its certificate"
     }
     assert [path.suffix for path in (root / ".certificates").iterdir()] == [".json"]
@@ -74,8 +74,8 @@ def test_runs_that_start_together_make_one_certificate(trials, root) -> None:
 @pytest.mark.fault
 def test_runs_whose_maker_ran_out_of_memory_do_not_queue_for_the_same(trials, root) -> None:
     trials.answer = MemoryError("64 GiB")
-    got, _ = admitted_together(trials, root, 3)
-    assert len(trials.held) == 3 and all(isinstance(each, MemoryError) for each in got)
+    answers, _ = admitted_together(trials, root, 3)
+    assert len(trials.held) == 3 and all(isinstance(answer, MemoryError) for answer in answers)
 
 
 @pytest.mark.fault

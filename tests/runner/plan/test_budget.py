@@ -243,9 +243,9 @@ def test_limits_have_the_place_where_they_are_written():
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [("budget: {}", "gpu_hours, node_hours or both"), ("budget: {gpu_hours: 0}", "greater than 0"), ("budget: {hours: 1}", "valid: gpu_hours")],
 )  # fmt: skip
-def test_a_wrong_budget_is_reported_at_its_place(text, says):
-    with pytest.raises(InvalidFile, match=f"c.yaml:3:[19].*{says}"):
+def test_a_wrong_budget_is_reported_at_its_place(text, message):
+    with pytest.raises(InvalidFile, match=f"c.yaml:3:[19].*{message}"):
         validated(parse(f"executor: slurm\nslurm: {{}}\n{text}\n", "c.yaml"), Profile)

@@ -63,7 +63,7 @@ def keep(plan):
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("texts", "line", "says"),
+    ("texts", "line", "message"),
     [
         ([None, None], 9, "column 'text' has no text"),
         (["", ""], 9, "column 'text' has no text"),
@@ -71,15 +71,17 @@ def keep(plan):
     ],
     ids=["nulls", "empty", "two letters"],
 )
-def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_certified(planned, texts, line, says):
-    with pytest.raises(InvalidFile, match=says) as caught:
+def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_certified(
+    planned, texts, line, message
+):
+    with pytest.raises(InvalidFile, match=message) as caught:
         planned(texts)
     assert f"s.yaml:{line}:" in str(caught.value)
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("old", "new", "place", "says"),
+    ("old", "new", "place", "message"),
     [
         ("sequence_length: 32", "sequence_length: 100000", "9:5", "one sample takes 100,001"),
         (
@@ -99,8 +101,8 @@ def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_certified(
     ],
     ids=["long sequence", "folder", "no Parquet", "no name", "float16"],
 )
-def test_a_setting_that_cannot_be_trained_with_is_refused_at_its_place(planned, old, new, place, says):
-    with pytest.raises(InvalidFile, match=says) as caught:
+def test_a_setting_that_cannot_be_trained_with_is_refused_at_its_place(planned, old, new, place, message):
+    with pytest.raises(InvalidFile, match=message) as caught:
         planned(study=STUDY.replace(old, new))
     assert f"s.yaml:{place}" in str(caught.value)
 
@@ -141,7 +143,7 @@ def test_a_bad_row_far_behind_is_refused_when_planned_whichever_column_was_read_
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "message"),
     [
         ("https://x.org/text.parquet", "'https://x.org/text.parquet' is a URL, .*: name a local copy"),
         ("s3://bucket/text.parquet", "is a URL"),
@@ -149,12 +151,12 @@ def test_a_bad_row_far_behind_is_refused_when_planned_whichever_column_was_read_
         ("~nobody-of-this-name/x", "the home folder is unknown; write the path in full"),
     ],
 )
-def test_a_path_that_is_not_on_this_machine_is_refused_for_what_it_is(planned, path, says):
+def test_a_path_that_is_not_on_this_machine_is_refused_for_what_it_is(planned, path, message):
     for line, study in (
         (6, STUDY.replace("path: t.parquet", f"path: {path}")),
         (7, STUDY.replace("path: t.parquet", f"path: t.parquet\n    tokenizer: {path}")),
     ):
-        with pytest.raises(InvalidFile, match=f"s.yaml:{line}:5: .*{says}") as caught:
+        with pytest.raises(InvalidFile, match=f"s.yaml:{line}:5: .*{message}") as caught:
             planned(study=study)
         assert "--out" not in str(caught.value)
 

@@ -46,7 +46,7 @@ def test_processes_fill_as_few_nodes_as_they_can(profile, processes, nodes, runs
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("profile", "processes", "says"),
+    ("profile", "processes", "message"),
     [
         ({**SHARED, "gpus_per_node": None}, 2, "2 processes need a profile that sets `gpus_per_node`"),
         ({**CPUS, "processes_per_node": None}, 2, "need a profile that sets `processes_per_node`"),
@@ -64,8 +64,8 @@ def test_processes_fill_as_few_nodes_as_they_can(profile, processes, nodes, runs
         ),
     ],
 )
-def test_a_number_of_processes_that_a_profile_cannot_give_is_refused_by_its_key(profile, processes, says):
-    with pytest.raises(UserError, match=says):
+def test_a_number_of_processes_that_a_profile_cannot_give_is_refused_by_its_key(profile, processes, message):
+    with pytest.raises(UserError, match=message):
         laid(profile, processes)
 
 

@@ -22,8 +22,8 @@ def launched(study, root):
 
     def launch(extra, only=()):
         parsed = read_study(study(extra))
-        made = plan(parsed, expand(parsed, only=only), "full", read_cluster("local"), root)
-        return write_runs(made)
+        planned = plan(parsed, expand(parsed, only=only), "full", read_cluster("local"), root)
+        return write_runs(planned)
 
     return launch
 

@@ -54,17 +54,17 @@ def job(tmp_path):
         if printed is not None:
             (path := jobs_folder(root / "tiny") / "7_0_log.err").parent.mkdir()
             path.write_text(printed)
-        found = actual_ending(Ending(outcome, slurm, nodes=nodes), RunFolder(folder.path), restarts + 1)
-        if found.outcome is not outcome:
-            return found.outcome, found.reason
-        return (found.reason, *found.failed_nodes) if found.failed_nodes else found.reason
+        ending = actual_ending(Ending(outcome, slurm, nodes=nodes), RunFolder(folder.path), restarts + 1)
+        if ending.outcome is not outcome:
+            return ending.outcome, ending.reason
+        return (ending.reason, *ending.failed_nodes) if ending.failed_nodes else ending.reason
 
     return ended
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("printed", "slot", "said"),
+    ("printed", "slot", "culprit"),
     [
         (KILLED, 0, "rank 0 on n1: killed by SIGKILL"),
         (
@@ -88,8 +88,8 @@ def job(tmp_path):
         "no file",
     ],
 )
-def test_the_process_that_ended_first_is_named_beside_what_slurm_says(job, printed, slot, said):
-    assert job(printed, slot=slot) == (f"{said} ({SLURM})" if said else SLURM)
+def test_the_process_that_ended_first_is_named_beside_what_slurm_says(job, printed, slot, culprit):
+    assert job(printed, slot=slot) == (f"{culprit} ({SLURM})" if culprit else SLURM)
 
 
 def test_a_run_of_one_process_and_a_job_that_lost_its_node_are_as_slurm_says(job):
@@ -98,20 +98,20 @@ def test_a_run_of_one_process_and_a_job_that_lost_its_node_are_as_slurm_says(job
 
 @pytest.mark.fault
 def test_a_run_whose_last_words_are_that_memory_ran_out_is_out_of_memory_and_not_failed(job):
-    said = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
+    message = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
     for code in ("0:6", "134:0"):
         slurm = f"Slurm: FAILED, exit code {code}"
         aborted = (Outcome.OOM_HOST, f"out of host memory, and aborted ({slurm})")
-        assert job(KILLED, processes=1, stderr=said, slurm=slurm) == aborted
-    assert job(KILLED, processes=1, stderr=said, slurm="Slurm: FAILED, exit code 1:0").startswith("Slurm")
-    assert job(KILLED, processes=1, stderr=said, own="received SIGTERM")[0] is Outcome.CANCELLED
+        assert job(KILLED, processes=1, stderr=message, slurm=slurm) == aborted
+    assert job(KILLED, processes=1, stderr=message, slurm="Slurm: FAILED, exit code 1:0").startswith("Slurm")
+    assert job(KILLED, processes=1, stderr=message, own="received SIGTERM")[0] is Outcome.CANCELLED
 
 
 def test_a_lost_node_is_no_end_of_one_process_and_is_named_where_srun_names_it(job):
     assert job(KILLED, outcome=Outcome.NODE_FAILED) == SLURM
     lost = f"srun: error: Node failure on n2\n{KILLED}"
-    said = f"node failure on n2 ({SLURM})", "n2"
-    assert job(lost, outcome=Outcome.NODE_FAILED, own="received SIGTERM") == said
+    ending = f"node failure on n2 ({SLURM})", "n2"
+    assert job(lost, outcome=Outcome.NODE_FAILED, own="received SIGTERM") == ending
     both = "srun: error: Node failure on n2\nsrun: error: Node failure on n1\n"
     assert job(both, outcome=Outcome.NODE_FAILED) == (f"node failure on n2, n1 ({SLURM})", "n2", "n1")
 
@@ -119,8 +119,8 @@ def test_a_lost_node_is_no_end_of_one_process_and_is_named_where_srun_names_it(j
 @pytest.mark.fault
 def test_a_lost_node_that_srun_could_not_name_is_named_as_slurm_recorded_it(job, monkeypatch):
     """Srun is gone with the node of rank 0."""
-    known = {("n[1-2]", BEGAN): ["n1"]}
-    monkeypatch.setattr(slurm, "failed_nodes", lambda *asked: known.get(asked, []))
+    failures = {("n[1-2]", BEGAN): ["n1"]}
+    monkeypatch.setattr(slurm, "failed_nodes", lambda *query: failures.get(query, []))
     assert job("", outcome=Outcome.NODE_FAILED, nodes="n[1-2]") == (f"node failure on n1 ({SLURM})", "n1")
     assert job("", outcome=Outcome.NODE_FAILED, nodes="n[3-4]") == SLURM
     assert job("", outcome=Outcome.FAILED, nodes="n[1-2]") == SLURM
@@ -131,9 +131,9 @@ def test_what_a_job_printed_before_it_started_again_says_nothing_of_the_next_att
     before = f"{START}0\nsrun: error: n2: task 3: Killed\n{START}1\n"
     assert job(before, slot=1, restarts=1) == SLURM
     after = f"{before}srun: error: n3: task 2: Aborted\n"
-    said = f"rank 0 on n3: killed by SIGABRT ({SLURM})"
-    assert job(after, slot=1, restarts=1) == said, "the slot was noted with the first attempt alone"
-    assert job(f"{after}{START}2\n", slot=1, restarts=1) == said, "after the next start, too"
+    reason = f"rank 0 on n3: killed by SIGABRT ({SLURM})"
+    assert job(after, slot=1, restarts=1) == reason, "the slot was noted with the first attempt alone"
+    assert job(f"{after}{START}2\n", slot=1, restarts=1) == reason, "after the next start, too"
 
 
 SAVED = "received SIGTERM; a checkpoint was saved at step 7"

@@ -59,8 +59,8 @@ def test_an_exception_has_its_outcome(error, outcome, requested):
 
 def test_a_library_that_does_not_fit_into_memory_is_named(monkeypatch):
     error = ImportError("libx.so: failed to map segment from shared object", path=__file__)
-    said = "out of host memory: libx.so: failed to map segment from shared object"
-    assert ending_of_exception(error).reason == said
+    reason = "out of host memory: libx.so: failed to map segment from shared object"
+    assert ending_of_exception(error).reason == reason
     no_programs = SimpleNamespace(f_flag=os.ST_NOEXEC)
     monkeypatch.setattr(errors.os, "statvfs", lambda file: no_programs if file.samefile(__file__) else None)
     assert ending_of_exception(error).outcome is Outcome.FAILED
@@ -70,12 +70,12 @@ def test_a_library_that_does_not_fit_into_memory_is_named(monkeypatch):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("shape", [(2**31, 2**31), (2**40, 2**40)], ids=str)
 def test_a_tensor_whose_size_no_number_holds_is_more_than_the_devices_memory(device, shape):
-    with pytest.raises(RuntimeError) as found:
+    with pytest.raises(RuntimeError) as error:
         torch.empty(shape)
-    ending = ending_of_exception(found.value, device)
+    ending = ending_of_exception(error.value, device)
     assert ending.outcome == ("oom_gpu" if device == "cuda" else "oom_host")
-    assert ending.reason == f"a tensor is larger than any memory: {found.value}"
-    assert is_out_of_memory(found.value)
+    assert ending.reason == f"a tensor is larger than any memory: {error.value}"
+    assert is_out_of_memory(error.value)
 
 
 def test_an_allocation_that_fails_is_said_beside_what_was_in_use_and_whose_limit_that_is(monkeypatch):
@@ -138,8 +138,8 @@ def test_a_process_that_says_that_it_aborts_for_lack_of_memory_is_out_of_it(
 ):
     if printed is not None:
         (tmp_path / "stderr.log").write_text(printed)
-    found = ending_of_abort(tmp_path / "stderr.log")
-    assert found == (Ending(Outcome.OOM_HOST, reason, requested) if reason else None)
+    ending = ending_of_abort(tmp_path / "stderr.log")
+    assert ending == (Ending(Outcome.OOM_HOST, reason, requested) if reason else None)
 
 
 THREADS = """
@@ -167,10 +167,10 @@ done.set()
 @pytest.mark.fault
 def test_a_thread_that_has_no_room_for_its_stack_is_out_of_memory() -> None:
     """Where there is room, some other limit does not let it start: on the number of processes, say."""
-    said = subprocess.run(
+    stdout = subprocess.run(
         [sys.executable, "-c", THREADS], cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stdout
-    assert said.split() == ["oom_host", "failed", "failed"]
+    assert stdout.split() == ["oom_host", "failed", "failed"]
 
 
 OF_CUDA = [
@@ -187,16 +187,16 @@ OF_CUDA = [
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("said", OF_CUDA)
-def test_cuda_that_gets_no_memory_ran_out_of_the_hosts_if_that_was_short(monkeypatch, said):
+@pytest.mark.parametrize("message", OF_CUDA)
+def test_cuda_that_gets_no_memory_ran_out_of_the_hosts_if_that_was_short(monkeypatch, message):
     """As on an H100 under a limit of 3 GiB: CUDA does not say whose memory it was."""
-    error = RuntimeError(f"backend='inductor' raised:\n{said}\nSearch for `cudaErrorMemoryAllocation'")
+    error = RuntimeError(f"backend='inductor' raised:\n{message}\nSearch for `cudaErrorMemoryAllocation'")
     monkeypatch.setattr(hostmemory, "_in_use", lambda status: 3 * 2**30)
     limits = [
         hostmemory.Limit(most, "`memory` of profile p") for most in (3 * 2**30 + 2**27, 4 * 2**30, None)
     ]
     used = "3.0 GiB of 3.1 GiB in use (`memory` of profile p)"
     assert [ending_of_exception(error, "cuda", limit) for limit in limits] == [
-        Ending(Outcome.OOM_HOST, f"out of host memory: {used}: {said}"),
-        *[Ending(Outcome.OOM_GPU, said)] * 2,
+        Ending(Outcome.OOM_HOST, f"out of host memory: {used}: {message}"),
+        *[Ending(Outcome.OOM_GPU, message)] * 2,
     ]

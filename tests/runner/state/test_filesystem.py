@@ -45,8 +45,10 @@ def filesystem_check(root, executor):
 def test_the_innermost_and_newest_mount_counts(tmp_path, monkeypatch):
     root = str(tmp_path)
     mounts = [("/", "ext4", ""), (root, "nfs", ""), (root, "lustre", "rw,localflock"), ("/proc", "proc", "")]
-    found = [SimpleNamespace(mountpoint=place, fstype=kind, opts=options) for place, kind, options in mounts]
-    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: found)
+    partitions = [
+        SimpleNamespace(mountpoint=place, fstype=kind, opts=options) for place, kind, options in mounts
+    ]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: partitions)
     (tmp_path / "runs").mkdir()
     assert filesystem.promise(tmp_path.parent).kind == "ext4"
     for executor in ("slurm", "local"):

@@ -8,7 +8,7 @@ from runner.state import gpus
 
 
 @pytest.mark.parametrize(
-    ("said", "seen"),
+    ("value", "seen"),
     [
         ("4,5", ("4", "5")),
         (" 4, 5 ", ("4", "5")),
@@ -23,11 +23,11 @@ from runner.state import gpus
         ("4,4", ()),
     ],
 )
-def test_what_names_no_gpu_hides_it_and_those_after_it(said, seen, tmp_path, monkeypatch):
+def test_what_names_no_gpu_hides_it_and_those_after_it(value, seen, tmp_path, monkeypatch):
     monkeypatch.setattr(
         gpus, "DEVICES", tmp_path
     )  # a machine that does not tell how many GPUs it has, as WSL
-    assert gpus.visible({"CUDA_VISIBLE_DEVICES": said}) == seen
+    assert gpus.visible({"CUDA_VISIBLE_DEVICES": value}) == seen
 
 
 def test_gpus_that_nobody_names_are_counted_from_0(tmp_path, monkeypatch):
@@ -166,7 +166,8 @@ def test_the_memory_of_amd_gpus_is_what_their_driver_says(amd, sizes, variables,
 def test_what_hides_amd_gpus_is_named(amd):
     amd(64, 64)
     variables = {"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "1"}
-    said = gpus.described(gpus.visible(variables), variables)
+    description = gpus.described(gpus.visible(variables), variables)
     assert (
-        said == "the 1 GPU of this machine that ROCR_VISIBLE_DEVICES '0,1' and HIP_VISIBLE_DEVICES '1' show"
+        description
+        == "the 1 GPU of this machine that ROCR_VISIBLE_DEVICES '0,1' and HIP_VISIBLE_DEVICES '1' show"
     )

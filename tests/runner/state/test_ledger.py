@@ -105,9 +105,9 @@ def test_a_job_that_starts_again_loses_no_word_of_an_attempt_that_saved_and_ende
     """`scontrol requeue` leaves no state in accounting that says why the job ended."""
     monkeypatch.setenv("ASSAY_EARLIER", "")
     assert attempt_of_restart(RunFolder(stopped.path), 1) == 2
-    said = RunFolder(stopped.path).attempt(1).settled
+    ending = RunFolder(stopped.path).attempt(1).settled
     why = "Slurm has started the job again, and its accounting does not say why"
-    assert said == ("cancelled", f"received SIGTERM ({why})")
+    assert ending == ("cancelled", f"received SIGTERM ({why})")
 
 
 def test_a_job_that_starts_again_leaves_a_completed_run_alone(root):

@@ -42,7 +42,7 @@ def test_an_ambiguous_name_is_answered_with_names_that_can_be_typed(two_studies)
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("typed", "says"),
+    ("typed", "message"),
     [
         ("tin/abc", "no runs of study 'tin' .*did you mean 'tiny'"),
         ("../tiny/abc", "no runs of study"),
@@ -52,14 +52,14 @@ def test_an_ambiguous_name_is_answered_with_names_that_can_be_typed(two_studies)
         ("tiny", "'tiny' is a study; name one of its runs, which `runner status tiny` lists"),
     ],
 )
-def test_a_name_that_no_run_has_is_refused(two_studies, typed, says):
-    with pytest.raises(UserError, match=says):
+def test_a_name_that_no_run_has_is_refused(two_studies, typed, message):
+    with pytest.raises(UserError, match=message):
         find(two_studies, typed)
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("typed", "says"),
+    ("typed", "message"),
     [
         ("tniy", "no study or run 'tniy' under ROOT (did you mean 'tiny'? valid studies: other, tiny)"),
         ("abd457", "no study or run 'abd457' under ROOT (did you mean 'tiny/abd456'? valid studies: other, tiny)"),
@@ -67,10 +67,10 @@ def test_a_name_that_no_run_has_is_refused(two_studies, typed, says):
         ("tiny/x", "no run 'tiny/x' under ROOT"),
     ],
 )  # fmt: skip
-def test_where_a_study_can_be_named_too_the_studies_are_listed(two_studies, typed, says):
+def test_where_a_study_can_be_named_too_the_studies_are_listed(two_studies, typed, message):
     with pytest.raises(UserError) as error:
         find(two_studies, typed, studies=["other", "tiny"])
-    assert str(error.value) == f"{says.replace('ROOT', str(two_studies))}; list them with `runner status`"
+    assert str(error.value) == f"{message.replace('ROOT', str(two_studies))}; list them with `runner status`"
 
 
 @pytest.mark.refused

@@ -88,9 +88,9 @@ def launch(folder, *options):
 def test_a_dry_run_says_that_the_root_cannot_be_written_as_a_launch_does(shared):
     (shared / "runs").mkdir(mode=0o755)  # root's
     why = f"{shared / 'runs'}: Permission denied; choose another place with --root"
-    shown = launch(shared, "--dry-run")
-    assert shown.returncode == 0
-    assert f"\na launch would be refused: {why}\n" in shown.stderr
+    dry_run = launch(shared, "--dry-run")
+    assert dry_run.returncode == 0
+    assert f"\na launch would be refused: {why}\n" in dry_run.stderr
     refused = launch(shared)
     assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, why)
     assert not list((shared / "runs").iterdir())
@@ -115,11 +115,11 @@ def test_who_may_only_read_a_root_sees_the_runs_that_somebodys_dead_launcher_lef
     folder.start()
     folder.step(1)
     command = [sys.executable, "-P", "-m", "runner", "--root", shared / "runs"]
-    shown = as_user(OWNER, *command, "status", cwd=shared, HOME=str(shared))
-    assert shown.returncode == 0
-    assert "tiny/r1" in shown.stdout and "running" in shown.stdout
+    status = as_user(OWNER, *command, "status", cwd=shared, HOME=str(shared))
+    assert status.returncode == 0
+    assert "tiny/r1" in status.stdout and "running" in status.stdout
     where = shared / "runs" / "tiny"
-    assert f"{where} is not writable: its runs are shown as last known\n" in shown.stderr
+    assert f"{where} is not writable: its runs are shown as last known\n" in status.stderr
     assert not RunFolder(folder.path).attempt(1).settled
     refused = as_user(OWNER, *command, "collect", cwd=shared, HOME=str(shared))
     assert f"\n{shared / 'runs'} cannot be written to, so nothing was collected there; " in refused.stderr

@@ -48,8 +48,8 @@ def test_elements_that_never_started_are_shown_as_a_range(sacct, says):
     sacct("7_0|COMPLETED|0:0|n1", "7_[1-2,5%4]|CANCELLED by 0|0:0|None assigned", "7_3|RUNNING|0:0|n2")
     answer = client.poll(jobs("7_0", "7_1", "7_2", "7_3", "7_5", "7_9"))
     assert answer.alive == {"7_3"}
-    found = answer.endings
-    assert {job: ending.outcome.value for job, ending in found.items()} == {
+    endings = answer.endings
+    assert {job: ending.outcome.value for job, ending in endings.items()} == {
         "7_0": "lost", "7_1": "cancelled", "7_2": "cancelled", "7_5": "cancelled",
     }  # fmt: skip
 
@@ -62,12 +62,12 @@ def test_a_range_may_have_steps_and_slurm_may_shorten_a_long_list(says):
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("shown", ["7_[0-2]", "7"])
-def test_the_end_of_an_arrays_last_element_is_not_that_of_the_others(sacct, shown):
+@pytest.mark.parametrize("element", ["7_[0-2]", "7"])
+def test_the_end_of_an_arrays_last_element_is_not_that_of_the_others(sacct, element):
     """Seen on a busy cluster: the last element to start has the array's record, which tells nothing yet."""
-    sacct(f"{shown}|COMPLETED|0:0|n3", "7_0|FAILED|9:0|n1")
-    found = client.poll(jobs("7_0", "7_1", "7_2")).endings
-    assert {job: ending.outcome.value for job, ending in found.items()} == {"7_0": "failed"}
+    sacct(f"{element}|COMPLETED|0:0|n3", "7_0|FAILED|9:0|n1")
+    endings = client.poll(jobs("7_0", "7_1", "7_2")).endings
+    assert {job: ending.outcome.value for job, ending in endings.items()} == {"7_0": "failed"}
 
 
 @pytest.mark.fault
@@ -157,12 +157,12 @@ def test_while_accounting_is_down_the_controller_says_who_lives_and_nothing_has_
 
 @pytest.mark.fault
 def test_without_accounting_the_controller_says_how_jobs_ended_and_one_that_it_has_forgotten_is_unknown(says):
-    said = (
+    records = (
         "JobId=12 ArrayJobId=10 ArrayTaskId=3 JobName=tiny-1 JobState=FAILED ExitCode=3:0 NodeList=n1\n"
         "JobId=10 ArrayJobId=10 ArrayTaskId=0-2%4 JobName=tiny-1 JobState=CANCELLED ExitCode=0:15"
     )
     says("sacct", "Slurm accounting storage is disabled", code=1)
-    says("scontrol", f"{UNRECORDED}\n{said}")
+    says("scontrol", f"{UNRECORDED}\n{records}")
     says("squeue", queue("9|RUNNING", "10_3|FAILED|n1", "10_1|CANCELLED", "11|TIMEOUT|n2"))
     answer = client.poll(jobs("8", "9", "10_1", "10_3", "11"))
     assert answer.alive == {"9"}
@@ -270,7 +270,7 @@ def test_ids_that_the_controller_has_forgotten_are_an_answer(says):
 
 
 @pytest.mark.parametrize(
-    ("said", "job"),
+    ("output", "job"),
     [
         ("Submitted batch job 7", "7"),
         ("Submitted batch job 7 on cluster gpu", "7"),
@@ -279,8 +279,8 @@ def test_ids_that_the_controller_has_forgotten_are_an_answer(says):
         ("Submitted batch job 42 was your last\nSubmitted batch job 7\nbalance after job 43: 9 hours", "7"),
     ],
 )
-def test_a_jobs_id_is_what_sbatch_says_and_not_what_a_wrapper_says(said, job):
-    assert client.parse_job_id(said) == job
+def test_a_jobs_id_is_what_sbatch_says_and_not_what_a_wrapper_says(output, job):
+    assert client.parse_job_id(output) == job
 
 
 def test_text_without_sbatchs_answer_names_no_job():
@@ -400,9 +400,9 @@ def test_an_array_has_at_most_what_the_scheduler_takes(says):
     assert site.max_array_size() == 100
 
 
-@pytest.mark.parametrize(("said", "size"), [("0", 1), ("1", 1), ("1001", 1001)])
-def test_without_arrays_each_job_is_submitted_alone(says, said, size):
-    says("scontrol", f"MaxArraySize            = {said}")
+@pytest.mark.parametrize(("setting", "size"), [("0", 1), ("1", 1), ("1001", 1001)])
+def test_without_arrays_each_job_is_submitted_alone(says, setting, size):
+    says("scontrol", f"MaxArraySize            = {setting}")
     assert site.max_array_size() == size
 
 
@@ -415,8 +415,10 @@ def sbatch(tmp_path, monkeypatch, body):
 
 
 def test_slurm_is_asked_when_the_first_job_would_start(tmp_path, monkeypatch):
-    said = "sbatch: Job 13 to start at 2026-11-21T02:23:04 using 1 processors on nodes n1 in partition debug"
-    sbatch(tmp_path, monkeypatch, f'[ "$1" = --test-only ] && echo "{said}" >&2')
+    sentence = (
+        "sbatch: Job 13 to start at 2026-11-21T02:23:04 using 1 processors on nodes n1 in partition debug"
+    )
+    sbatch(tmp_path, monkeypatch, f'[ "$1" = --test-only ] && echo "{sentence}" >&2')
     assert site.expected_start("#!/bin/bash\ntrue\n") == "2026-11-21T02:23:04"
     assert (tmp_path / "script").read_text() == "#!/bin/bash\ntrue\n"
 

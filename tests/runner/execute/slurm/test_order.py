@@ -19,15 +19,15 @@ from runner.state.attempts import JobShape, NextAttempt
 def arrays(processes, cap, size=1001):
     """The arrays that a launch of runs of so many processes submits, by id."""
     tasks = [
-        NextAttempt(RunFolder(Path(f"r{n}")), 1, "", 5, JobShape(None, 60, 1, each), position=n)
-        for n, each in enumerate(processes)
+        NextAttempt(RunFolder(Path(f"r{n}")), 1, "", 5, JobShape(None, 60, 1, count), position=n)
+        for n, count in enumerate(processes)
     ]
     keys = {"max_parallel": cap, "processes_per_node": 8, "slurm": {}}
-    profile, found = Profile.model_validate({"executor": "slurm", **keys}), {}
+    profile, submitted = Profile.model_validate({"executor": "slurm", **keys}), {}
 
     def accepted(array, _profile, _folder):
-        found[str(len(found))] = array
-        return str(len(found) - 1)
+        submitted[str(len(submitted))] = array
+        return str(len(submitted) - 1)
 
     with (
         patch.object(submit, "_submit_array", accepted),
@@ -36,10 +36,10 @@ def arrays(processes, cap, size=1001):
         patch.object(ledger, "claim", lambda *_: True),
     ):
         submit.submit(tasks, profile, Path(), "tiny")
-    assert sorted(task.position for array in found.values() for task in array.attempts) == list(
+    assert sorted(task.position for array in submitted.values() for task in array.attempts) == list(
         range(len(tasks))
     )
-    return found
+    return submitted
 
 
 @given(
@@ -47,12 +47,12 @@ def arrays(processes, cap, size=1001):
     size=st.sampled_from([1, 2, 1001]),
 )
 def test_runs_that_run_alone_keep_their_order_across_arrays(processes, size):
-    found = arrays(processes, cap=1, size=size)
-    assert [task.position for array in found.values() for task in array.attempts] == list(
+    submitted = arrays(processes, cap=1, size=size)
+    assert [task.position for array in submitted.values() for task in array.attempts] == list(
         range(len(processes))
     )
-    assert all(array.limit == 1 for array in found.values())
-    for number, array in enumerate(found.values()):
+    assert all(array.limit == 1 for array in submitted.values())
+    for number, array in enumerate(submitted.values()):
         assert array.after == [str(other) for other in range(number)], (
             "also where those between are cancelled"
         )
@@ -64,9 +64,9 @@ def test_runs_of_one_shape_that_run_alone_share_an_array():
 
 
 def test_where_several_run_at_once_each_shape_has_one_array():
-    found = arrays([1, 2, 1, 2, 2], cap=4)
-    assert [len(array.packs) for array in found.values()] == [2, 3]
-    assert not any(array.after for array in found.values())
+    submitted = arrays([1, 2, 1, 2, 2], cap=4)
+    assert [len(array.packs) for array in submitted.values()] == [2, 3]
+    assert not any(array.after for array in submitted.values())
 
 
 @given(cap=st.integers(1, 40), arrays=st.integers(1, 100), elements=st.integers(1, 5))
@@ -83,14 +83,16 @@ def test_lanes_never_run_more_than_the_cap_and_leave_nothing_of_it_unused(cap, a
     assert sum(limits[number] for number in chains) == cap, "all of the cap is given out"
     assert min(limits.values()) >= 1
     for number, earlier in after.items():
-        assert all(each < number and limits[each] == limits[number] for each in earlier), "it takes its place"
+        assert all(
+            predecessor < number and limits[predecessor] == limits[number] for predecessor in earlier
+        ), "it takes its place"
     waits_for = [earlier[-1] for earlier in after.values() if earlier]
     assert len(waits_for) == len(set(waits_for)), "one array follows another"
 
 
 @pytest.mark.parametrize("cap", [1, 2])
 def test_an_array_waits_for_those_before_the_last_of_its_lane_but_not_for_hundreds(cap):
-    found = arrays([1] * 100, cap, size=1)
-    waits = Counter(len(array.after) for array in found.values())
+    submitted = arrays([1] * 100, cap, size=1)
+    waits = Counter(len(array.after) for array in submitted.values())
     assert max(waits) == 32
-    assert found["99"].after[-2:] == [str(99 - 2 * cap), str(99 - cap)]
+    assert submitted["99"].after[-2:] == [str(99 - 2 * cap), str(99 - cap)]

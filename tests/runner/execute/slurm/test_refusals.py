@@ -108,8 +108,8 @@ def launched(profile, tasks, root, says):  # noqa: F811
     one = tasks(1)
 
     def launch(lines, wait=False):
-        told = "\n".join(f"echo {shlex.quote(line)} >&2" for line in lines)
-        says("sbatch", code=1, also=told)
+        script = "\n".join(f"echo {shlex.quote(line)} >&2" for line in lines)
+        says("sbatch", code=1, also=script)
         plan = SimpleNamespace(
             root=root, study_folder=root / "tiny", study=SimpleNamespace(name="tiny"), cluster=profile
         )
@@ -124,14 +124,14 @@ def test_a_refusal_has_all_of_slurms_words_and_the_line_of_the_profile(launched,
     """`--wait` does not wait: the same request would be refused again."""
     with pytest.raises(SchedulerError) as error:
         launched(lines, wait=True)
-    said = str(error.value)
+    message = str(error.value)
     assert not isinstance(error.value, SubmitLimit | NoAnswer)
     assert error.value.exit_code == 3
     for line in lines:
-        assert line.removeprefix("sbatch: error: ") in said
-    assert ours in said
+        assert line.removeprefix("sbatch: error: ") in message
+    assert ours in message
     numbers = [number for number, line in enumerate(PROFILE.splitlines(), 1) if key and f"{key}:" in line]
-    assert said.startswith(
+    assert message.startswith(
         f"{tmp_path}/big.yaml:{numbers[-1] if key != 'time_limit' else 5}:" if key else "sbatch:"
     )
 
@@ -158,8 +158,8 @@ def test_a_sites_words_about_a_connection_are_a_refusal():
 
 def test_a_rehearsals_line_is_that_of_debug(profile):
     short = replace(profile, profile=profile.profile.rehearsal)
-    said = refusals.explained("sbatch: Invalid partition name specified", short)
-    assert said.startswith(f"{profile.file}:7:9: sbatch: Invalid")
+    message = refusals.explained("sbatch: Invalid partition name specified", short)
+    assert message.startswith(f"{profile.file}:7:9: sbatch: Invalid")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_what_no_waiting_cures_is_told_from_what_it_does(reason, for_ever):
 
 
 @pytest.mark.parametrize(
-    ("partition", "qos", "said"),
+    ("partition", "qos", "message"),
     [
         ("test", None, "12:00:00 is above the 5:00 in partition test"),
         ("gpu,test", None, None),
@@ -192,7 +192,7 @@ def test_what_no_waiting_cures_is_told_from_what_it_does(reason, for_ever):
     ],
 )
 def test_a_time_limit_above_that_of_the_partition_or_qos_is_known_beforehand(
-    says, tmp_path, partition, qos, said
+    says, tmp_path, partition, qos, message
 ):
     """A job may start in any of its partitions, and some QoS go beyond their limits."""
     says("sinfo", SINFO)
@@ -202,7 +202,7 @@ def test_a_time_limit_above_that_of_the_partition_or_qos_is_known_beforehand(
     slurm = ", ".join(f"{name}: '{value}'" for name, value in keys.items() if value)
     (path := tmp_path / "p.yaml").write_text(f"executor: slurm\ntime_limit: 12:00:00\nslurm: {{{slurm}}}\n")
     problem = refusals.too_long(read_cluster(str(path)), 12 * 3600)
-    assert problem == (said and f"{path}:2:1: {said}")
+    assert problem == (message and f"{path}:2:1: {message}")
 
 
 def test_every_line_of_standard_error_is_kept_once_and_without_the_commands_name():

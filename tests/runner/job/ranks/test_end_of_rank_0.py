@@ -53,29 +53,29 @@ def ended(root, first):
     def end(outcome=None, code=STOPPED):
         if outcome:
             folder.end(outcome)
-        told = []
-        leader = SimpleNamespace(report_ending=lambda ending, **how: told.append((ending.reason, how)))
+        reports = []
+        leader = SimpleNamespace(report_ending=lambda ending, **how: reports.append((ending.reason, how)))
         follower = Follower(RunFolder(folder.path), Place(1, 2, 1), Meeting(attempt=1), [])
         with pytest.raises(Left, match=str(code)):
             end_rank_0(follower, leader, WAITS, 120.0)
-        return RunFolder(folder.path), told
+        return RunFolder(folder.path), reports
 
     return end
 
 
 def test_it_is_in_the_ledger_that_rank_0_hangs_and_rank_0_is_killed(ended, first):
-    run, told = ended()
+    run, reports = ended()
     outcome, reason = run.attempt(1).settled
     assert (outcome, reason.startswith(HANGS)) == (Outcome.FAILED, True)
-    assert told == [(reason, {"echo": False, "of_all": True})]
+    assert reports == [(reason, {"echo": False, "of_all": True})]
     assert first.wait(60) == -9
 
 
 def test_another_process_that_has_said_it_is_not_repeated(ended):
     ended()
-    run, told = ended()
+    run, reports = ended()
     assert [event.event for event in run.ledger] == ["claimed", "ended"]
-    assert not told
+    assert not reports
 
 
 def test_a_ledger_that_cannot_be_written_does_not_keep_rank_0(ended, first, root, monkeypatch):

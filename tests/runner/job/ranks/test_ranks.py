@@ -57,24 +57,24 @@ def endings():
 def ranks(endings):
     """Rank 0 of three."""
     heard = signal.signal(signal.SIGTERM, lambda *_: None)
-    with closing(Ranks(3, 7, meeting.HERE, lambda: 5, endings.append)) as made:
-        yield made
+    with closing(Ranks(3, 7, meeting.HERE, lambda: 5, endings.append)) as group:
+        yield group
     signal.signal(signal.SIGTERM, heard)
 
 
 @pytest.fixture
 def join(ranks):
     """Connects a process of a rank, or its Slurm task; it has left when the connection ends."""
-    made = []
+    leaders = []
 
     def connect(rank, kind="rank"):
         left = threading.Event()
-        made.append(Leader(ranks.meeting, rank, kind, steps=lambda: 10 * rank, leave=left.set))
-        made[-1].left = left
-        return made[-1]
+        leaders.append(Leader(ranks.meeting, rank, kind, steps=lambda: 10 * rank, leave=left.set))
+        leaders[-1].left = left
+        return leaders[-1]
 
     yield connect
-    for leader in made:
+    for leader in leaders:
         leader._connection.close()
 
 
@@ -111,7 +111,7 @@ def test_all_begin_when_all_are_ready_and_end_with_rank_0(ranks, join):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "greeting",
     [
         b"GET / HTTP/1.1\n",
         b'{"say": "hello"}\n',
@@ -119,9 +119,9 @@ def test_all_begin_when_all_are_ready_and_end_with_rank_0(ranks, join):
         b'["hello"]\n',
     ],
 )
-def test_who_does_not_know_the_token_is_no_process_of_the_run(ranks, said):
+def test_who_does_not_know_the_token_is_no_process_of_the_run(ranks, greeting):
     with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as stranger:
-        stranger.sendall(said)
+        stranger.sendall(greeting)
         assert stranger.recv(1) == b""
     assert not any(other.connection for other in ranks._others.by_rank.values())
 
@@ -275,14 +275,14 @@ def test_an_error_may_be_an_echo_if_it_says_that_a_partner_is_gone_or_failed(err
 @pytest.mark.fault
 def test_a_process_hears_that_rank_0_has_stopped(monkeypatch):
     monkeypatch.setattr("runner.job.ranks.follower.TURN_SECONDS", 0.0)
-    found = Queue()
+    reports = Queue()
     with meeting.listen(meeting.HERE) as stopped:
         at = Meeting.at(1, meeting.HERE, stopped.getsockname()[1])
-        heard = Leader(at, 1, leave=lambda: None, silent=lambda *said: found.put(said))
+        heard = Leader(at, 1, leave=lambda: None, silent=lambda *report: reports.put(report))
         with stopped.accept()[0] as channel:
             channel.sendall(b'{"say": "go"}\n')
             assert heard.next_order(60) == {"say": "go"}
-            who, where, seconds = found.get(timeout=60)
+            who, where, seconds = reports.get(timeout=60)
             heard._connection.close()
     assert (who, where.waits, seconds >= 120) == (heard, False, True)
 

@@ -24,15 +24,15 @@ def test_a_process_that_waits_until_it_may_go_on_after_a_checkpoint_is_where_the
     seen = []
     world = {"__name__": "model.training.parallel.world", "until": until, "seen": seen}
     exec("def gather(): until(lambda: seen, 0.01)", world)
-    monkeypatch.setattr(checkpoint, "save", lambda *given, hold: world["gather"]())
+    monkeypatch.setattr(checkpoint, "save", lambda *arguments, hold: world["gather"]())
     asking = Thread(target=lambda: seen.append(until(waiting, 0.01)), daemon=True)
     asking.start()
     with Keeper(Checkpoints(tmp_path, None, lambda: False, None), STATE) as keeper:
         keeper.keep(3, START)
         asking.join()
         assert not whereabouts(3).waits
-    (found,) = seen
-    assert found.steps == 3
+    (position,) = seen
+    assert position.steps == 3
 
 
 class Stuck:

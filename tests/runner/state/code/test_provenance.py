@@ -98,12 +98,12 @@ def test_the_diff_makes_the_working_tree_from_the_commit(repo, tmp_path):
     (repo / "link").symlink_to("a.py")
     (repo / "x.log").write_text("ignored\n")
     (repo / "binary").write_bytes(b"\0\1")
-    found = repository.state(repo)
-    assert found.dirty
-    assert b"# left out: binary (not text)" in found.diff
-    assert b"ignored" not in found.diff
+    state = repository.state(repo)
+    assert state.dirty
+    assert b"# left out: binary (not text)" in state.diff
+    assert b"ignored" not in state.diff
     git(tmp_path, "clone", "-q", str(repo), "clone")
-    (tmp_path / "x.diff").write_bytes(found.diff)
+    (tmp_path / "x.diff").write_bytes(state.diff)
     git(tmp_path / "clone", "apply", str(tmp_path / "x.diff"))
     wanted = tree(repo)
     for name in ("x.log", "binary"):
@@ -222,9 +222,9 @@ def test_looking_at_a_repository_runs_nothing_of_it_and_writes_nothing(repo, tmp
         path.write_text("changed\n")
     os.utime(repo / "gone.py", (1, 1))
     before = (repo / ".git" / "index").read_bytes()
-    found = repository.state(repo)
-    assert found.diff.count(b"+changed") == 3
-    assert b"gone.py" not in found.diff
+    state = repository.state(repo)
+    assert state.diff.count(b"+changed") == 3
+    assert b"gone.py" not in state.diff
     assert not (tmp_path / "ran").exists()
     assert (repo / ".git" / "index").read_bytes() == before
 
@@ -245,22 +245,22 @@ def fresh(monkeypatch):
 
 def test_a_provenance_says_who_where_and_with_what(repo, fresh, monkeypatch):
     monkeypatch.setattr("sys.argv", ["/x/runner", "launch", "study.yaml"])
-    found = provenance.provenance(repo)
-    assert found.command == ["runner", "launch", "study.yaml"]
-    assert (found.host, found.code) == (socket.gethostname(), snapshot.current())
-    assert found.git_dirty is False
-    assert found.diff is None
+    record = provenance.provenance(repo)
+    assert record.command == ["runner", "launch", "study.yaml"]
+    assert (record.host, record.code) == (socket.gethostname(), snapshot.current())
+    assert record.git_dirty is False
+    assert record.diff is None
 
 
 def test_only_listed_variables_are_recorded(repo, fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", "hunter2")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    found = provenance.provenance(repo)
-    assert found.environment["OMP_NUM_THREADS"] == "3"
-    assert set(found.environment) <= set(provenance.VARIABLES)
+    record = provenance.provenance(repo)
+    assert record.environment["OMP_NUM_THREADS"] == "3"
+    assert set(record.environment) <= set(provenance.VARIABLES)
     provenance.keep(repo, tmp_path / "study")
-    kept = [path.read_bytes() for path in (tmp_path / "study").rglob("*") if path.is_file()]
-    assert b"hunter2" not in b"".join(kept) + found.model_dump_json().encode()
+    contents = [path.read_bytes() for path in (tmp_path / "study").rglob("*") if path.is_file()]
+    assert b"hunter2" not in b"".join(contents) + record.model_dump_json().encode()
 
 
 def test_a_user_without_a_name_is_none(repo, fresh, monkeypatch):
@@ -270,18 +270,18 @@ def test_a_user_without_a_name_is_none(repo, fresh, monkeypatch):
 
 def test_what_the_hashes_name_is_kept_once(repo, fresh, tmp_path):
     (repo / "a.py").write_text("changed\n")
-    found = provenance.provenance(repo)
+    record = provenance.provenance(repo)
     study = tmp_path / "runs" / "study"
     for _ in range(3):
         provenance.keep(repo, study)
     names = sorted(path.name for path in (study / ".provenance").iterdir())
-    assert names == sorted([f"{found.diff}.diff", f"{found.packages}.lock"])
-    lines = (study / ".provenance" / f"{found.packages}.lock").read_text().splitlines()
+    assert names == sorted([f"{record.diff}.diff", f"{record.packages}.lock"])
+    lines = (study / ".provenance" / f"{record.packages}.lock").read_text().splitlines()
     assert any(line.startswith("pydantic==") for line in lines)
     assert lines == sorted(
         lines, key=lambda line: line.partition("==")[0].lower().replace("_", "-").replace(".", "-")
     )
-    assert [path.name for path in (study / ".code").iterdir()] == [found.code]
+    assert [path.name for path in (study / ".code").iterdir()] == [record.code]
 
 
 @pytest.mark.parametrize(("umask", "closed"), [(0o077, 0o077), (0o002, 0o022)])

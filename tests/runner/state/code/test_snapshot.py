@@ -70,14 +70,14 @@ def probe(taken, *path, flags=("-P",)):
 
 @pytest.mark.parametrize("flags", [("-P",), ()], ids=["P", "no P"])
 def test_our_packages_come_from_the_snapshot_and_the_module_runs_as_main(taken, elsewhere, flags):
-    found = probe(taken, elsewhere, flags=flags)
-    assert [Path(file).is_relative_to(taken) for file in found["files"]] == [True] * 4, found
-    for path in found["paths"]:
+    answer = probe(taken, elsewhere, flags=flags)
+    assert [Path(file).is_relative_to(taken) for file in answer["files"]] == [True] * 4, answer
+    for path in answer["paths"]:
         folders = [Path(entry).resolve() for entry in path]
         assert not [folder for folder in folders if folder.is_relative_to(taken.parent)], (
             "modules of any name that others put there later are not found, nor by children that start there"
         )
-    assert (found["argv"], found["main"]) == (["a", "-b"], "__main__")
+    assert (answer["argv"], answer["main"]) == (["a", "-b"], "__main__")
     assert not list((taken / "runner").rglob("*.pyc")), "byte code is neither trusted nor collected"
 
 
@@ -91,10 +91,10 @@ def test_neither_pythonpath_nor_another_finder_comes_before_the_snapshot(taken, 
         env=environment(PYTHONPATH=str(elsewhere)), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "hijacked" in plain.stderr, "the trap works"
-    found = run(taken, "-m", "runner.job", path=[elsewhere])
-    assert "hijacked" not in found.stderr
-    assert "not enough values to unpack" in found.stderr or found.returncode, "runner.job was started"
-    assert str(taken / "runner" / "job" / "__main__.py") in found.stderr
+    process = run(taken, "-m", "runner.job", path=[elsewhere])
+    assert "hijacked" not in process.stderr
+    assert "not enough values to unpack" in process.stderr or process.returncode, "runner.job was started"
+    assert str(taken / "runner" / "job" / "__main__.py") in process.stderr
 
 
 def test_a_backend_of_an_entry_point_is_found_and_is_a_backend(taken, elsewhere):
@@ -145,8 +145,8 @@ def queued(tmp_path):
 def test_a_slurm_job_runs_the_attempts_on_its_command_line_with_the_code_of_its_snapshot(queued):
     home, enter = queued
     study = home.parent.parent
-    told = f"{home}/runner/slurm.py {[f'{study}/a1', f'{study}/b2']} [2, 3]\n"
-    assert enter().stdout == told
+    line = f"{home}/runner/slurm.py {[f'{study}/a1', f'{study}/b2']} [2, 3]\n"
+    assert enter().stdout == line
 
 
 def edit(home):
@@ -156,7 +156,7 @@ def edit(home):
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("attack", "says"),
+    ("attack", "message"),
     [
         (edit, "was edited"),
         (lambda home: (home / "runner" / "slurm.py").write_text("print('planted')"), "was edited"),
@@ -164,12 +164,12 @@ def edit(home):
         (lambda home: home.rename(home.with_name("away")), "is missing"),
     ],
 )
-def test_a_slurm_job_runs_nothing_of_a_snapshot_that_others_changed(queued, attack, says):
+def test_a_slurm_job_runs_nothing_of_a_snapshot_that_others_changed(queued, attack, message):
     home, enter = queued
     attack(home)
     done = enter()
     assert done.returncode == 1
-    assert says in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == "", "nothing ran"
 
