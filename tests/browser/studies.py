@@ -38,11 +38,11 @@ def write_hostile(root: Path) -> None:
         "tiled": {"outcome": "diverged"},
         "flash3": {"outcome": "failed"},
     }
-    for place, (backend, how) in enumerate(bad.items()):
+    for place, (backend, ending) in enumerate(bad.items()):
         folder = Folder(root, _plan(f"9{place}abcdef0123", backend, 0))
         attempt = folder.start(certificate=certify(root, backend, **_names()).key)
         (attempt / "stderr.log").write_text(f"Traceback: {EVIL}\n" + "x" * 400 + "\n", encoding="utf-8")
-        folder.end(**how, steps=0, final_loss=None, reason=f"{backend}: {EVIL}")
+        folder.end(**ending, steps=0, final_loss=None, reason=f"{backend}: {EVIL}")
     Folder(root, _plan("99abcdef0123", "flash2", 0))
     _imported(root)
     certify(root, "flash3", case=None, **_names())  # as `runner verify` makes them
@@ -100,8 +100,8 @@ def _trained(root: Path, run_id: str, label: str, seed: int, seconds: float, stu
     folder.step(1, seconds=9.0, steps=1)
     folder.step(5, seconds=seconds, steps=4)
     for step in range(10, 101, 5):
-        took = seconds * (1 + 0.002 * math.sin(step + seed) + 0.001 * seed)
-        folder.step(step, took, loss=9 - step / 50 + 0.001 * seed)
+        duration = seconds * (1 + 0.002 * math.sin(step + seed) + 0.001 * seed)
+        folder.step(step, duration, loss=9 - step / 50 + 0.001 * seed)
     folder.end(final_loss=7.0 + 0.001 * seed)
 
 
@@ -111,8 +111,8 @@ def _imported(root: Path) -> None:
         format="lsai", file=f"/logs/{EVIL}.jsonl", sha256="0" * 64, imported_at=START, version="0.1.0",
         records=100, findings=[finding],
     )  # fmt: skip
-    named = {"group": "g-fa3", "factors": {"attention": "fa3"}, "attention": "fa3", "imported": source}
-    folder = write_log(root, "log-fa30000000", **named)
+    fields = {"group": "g-fa3", "factors": {"attention": "fa3"}, "attention": "fa3", "imported": source}
+    folder = write_log(root, "log-fa30000000", **fields)
     (folder / "attempt-1" / "steps.jsonl").unlink()
     for step in range(5, 101, 5):
         line = ImportedStep(step=step, steps=5, loss=9 - step / 50, step_seconds=0.45, tokens=20480)
@@ -140,12 +140,12 @@ def write_extremes(root: Path) -> None:
             "batch": 2 ** (number // 5 % 4),
             "sequence": 1024 * (number // 20 + 1),
         }
-        named = {"factors": axes | {"seed": 0}, "group": f"g-{number}", "steps": 20, "title": "Sixty groups"}
+        fields = {"factors": axes | {"seed": 0}, "group": f"g-{number}", "steps": 20, "title": "Sixty groups"}
         completed(
             root,
             f"{number:02}many012301",
             0.3 + 0.01 * number,
             study="many",
             attention=axes["attention"],
-            **named,
+            **fields,
         )

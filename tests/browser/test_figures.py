@@ -48,14 +48,16 @@ def test_the_arrow_keys_lead_along_a_row_and_say_what_the_mouse_would_show(token
     from selenium.webdriver.common.keys import Keys
 
     chart = tokens.find_element(By.CSS_SELECTOR, ".chart[tabindex='0']")
-    heard = []
+    announcements = []
     for key in (Keys.HOME, Keys.ARROW_DOWN, Keys.END):
         chart.send_keys(key)
-        heard.append(tokens.execute_script("return document.querySelector('[role=status]').textContent"))
+        announcements.append(
+            tokens.execute_script("return document.querySelector('[role=status]').textContent")
+        )
     tooltip = tokens.find_element(By.ID, "vg-tooltip-element").text
-    assert len(set(heard)) == 3
-    assert "null" not in " ".join(heard)
-    assert "".join(tooltip.split()) == "".join(heard[-1].replace("; ", "").split())
+    assert len(set(announcements)) == 3
+    assert "null" not in " ".join(announcements)
+    assert "".join(tooltip.split()) == "".join(announcements[-1].replace("; ", "").split())
 
 
 def test_the_arrow_keys_lead_along_a_line_and_to_the_next_and_no_further(browser: Any, report: Path) -> None:
@@ -65,14 +67,14 @@ def test_the_arrow_keys_lead_along_a_line_and_to_the_next_and_no_further(browser
     emulate(browser)
     load(browser, report / "loss.html")
     chart = browser.find_element(By.CSS_SELECTOR, "figure[data-chart='loss'] .chart")
-    heard = {}
+    announcements = {}
     for key in (Keys.HOME, Keys.ARROW_RIGHT, Keys.END, Keys.ARROW_DOWN, Keys.ESCAPE):
         chart.send_keys(key)
         announcement = browser.execute_script(
             "return arguments[0].parentElement.querySelector('[role=status]').textContent", chart
         )
-        heard[key] = dict(part.split(" ", 1) for part in announcement.split("; "))
-    first, second, last, other, _ = heard.values()
+        announcements[key] = dict(part.split(" ", 1) for part in announcement.split("; "))
+    first, second, last, other, _ = announcements.values()
     assert int(first["step"]) < int(second["step"]) < int(last["step"]) == int(other["step"]) == 100
     assert first["group"] == last["group"] != other["group"]
     assert not browser.find_element(By.ID, "vg-tooltip-element").is_displayed()

@@ -80,8 +80,8 @@ def test_the_arrow_keys_scroll_a_wide_table_and_columns_show_whole(browser: Any,
     load(browser, report / "index.html")
     ask(browser, "frame()")
     region = "document.querySelector('.table[tabindex=\"0\"]')"
-    more = f"return {region}.dataset.more"
-    assert "more column" in browser.execute_script(more)
+    script = f"return {region}.dataset.more"
+    assert "more column" in browser.execute_script(script)
     browser.execute_script(f"{region}.focus()")
     for _ in range(8):
         press(browser, Keys.ARROW_RIGHT)
@@ -91,8 +91,8 @@ def test_the_arrow_keys_scroll_a_wide_table_and_columns_show_whole(browser: Any,
 
 def test_nothing_moves_for_those_who_asked_for_that(browser: Any, report: Path) -> None:
     emulate(browser)
-    wanted = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
+    emulation = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", emulation)
     load(browser, report / "tokens.html")
     moves = """
         return [...document.querySelectorAll('*')].filter((e) => {

@@ -24,46 +24,46 @@ LOOKED_AT = {"many": ("index.html", "sweeps.html")}
 
 
 def test_links_lead_to_every_page(visits: list[Visit], site: Path) -> None:
-    reached = [seen.name for seen in visits]
+    reached = [page.name for page in visits]
     assert {str(path.relative_to(site)) for path in site.rglob("*.html")} == set(reached)
     assert sum(name.startswith("report/run-") for name in reached) == 10
 
 
 def test_no_page_says_anything_on_the_console(visits: list[Visit]) -> None:
-    assert {seen.name: seen.console for seen in visits if seen.console} == {}
+    assert {page.name: page.console for page in visits if page.console} == {}
 
 
 def test_no_page_asks_the_network(visits: list[Visit]) -> None:
-    assert {seen.name: seen.requests for seen in visits if seen.requests} == {}
+    assert {page.name: page.requests for page in visits if page.requests} == {}
 
 
 def test_strings_that_are_code_do_nothing(visits: list[Visit]) -> None:
-    assert [seen.name for seen in visits if seen.hacked is not None] == []
+    assert [page.name for page in visits if page.hacked is not None] == []
 
 
 def test_every_page_has_one_title_named_tables_and_drawn_figures(visits: list[Visit]) -> None:
-    assert {seen.name: seen.structure for seen in visits if seen.structure != SOUND} == {}
+    assert {page.name: page.structure for page in visits if page.structure != SOUND} == {}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(visits: list[Visit], theme: str) -> None:
-    assert {seen.name: seen.axe[theme] for seen in visits if seen.axe[theme]} == {}
+    assert {page.name: page.axe[theme] for page in visits if page.axe[theme]} == {}
 
 
 def test_no_page_is_wider_than_a_narrow_screen(visits: list[Visit]) -> None:
-    assert {seen.name: seen.narrow["width"] for seen in visits if seen.narrow["width"] > NARROW} == {}
+    assert {page.name: page.narrow["width"] for page in visits if page.narrow["width"] > NARROW} == {}
 
 
 def test_no_word_or_number_is_cut_on_a_narrow_screen(visits: list[Visit]) -> None:
-    assert {seen.name: seen.narrow["cut"] for seen in visits if seen.narrow["cut"]} == {}
+    assert {page.name: page.narrow["cut"] for page in visits if page.narrow["cut"]} == {}
 
 
 def test_wide_tables_say_so_and_the_keyboard_reaches_them(visits: list[Visit]) -> None:
-    assert {seen.name: seen.narrow["unsaid"] for seen in visits if seen.narrow["unsaid"]} == {}
+    assert {page.name: page.narrow["unsaid"] for page in visits if page.narrow["unsaid"]} == {}
 
 
 def test_every_link_leads_to_a_file_that_can_be_read(visits: list[Visit]) -> None:
-    paths = {Path(unquote(urlsplit(link["url"]).path)) for seen in visits for link in seen.links}
+    paths = {Path(unquote(urlsplit(link["url"]).path)) for page in visits for link in page.links}
     assert [path for path in paths if not path.is_file()] == []
     for path in paths:
         if path.suffix == ".csv":
@@ -74,11 +74,11 @@ def test_every_link_leads_to_a_file_that_can_be_read(visits: list[Visit]) -> Non
 
 
 def sound(visits: list[Visit]) -> None:
-    for seen in visits:
-        assert (seen.name, seen.console, seen.requests) == (seen.name, [], [])
-        assert (seen.name, seen.structure) == (seen.name, SOUND)
-        assert (seen.name, seen.narrow) == (seen.name, {"width": NARROW, "unsaid": [], "cut": []})
-        assert (seen.name, [violations for violations in seen.axe.values() if violations]) == (seen.name, [])
+    for page in visits:
+        assert (page.name, page.console, page.requests) == (page.name, [], [])
+        assert (page.name, page.structure) == (page.name, SOUND)
+        assert (page.name, page.narrow) == (page.name, {"width": NARROW, "unsaid": [], "cut": []})
+        assert (page.name, [rules for rules in page.axe.values() if rules]) == (page.name, [])
 
 
 @pytest.mark.parametrize("study", EXTREMES)

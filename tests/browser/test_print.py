@@ -46,8 +46,8 @@ def test_a_figure_s_question_and_the_head_of_its_values_stay_with_them(
     whole(*sheets(browser, sweep, tmp_path / "page.pdf"))
 
 
-def whole(printed: list[str], heads: list[str]) -> None:
-    for sheet in printed:
+def whole(texts: list[str], heads: list[str]) -> None:
+    for sheet in texts:
         lines = [" ".join(line.split()) for line in sheet.splitlines() if line.strip()]
         assert lines, "an empty sheet"
         last = lines[-1]
@@ -58,25 +58,25 @@ def whole(printed: list[str], heads: list[str]) -> None:
 
 
 def test_a_table_repeats_its_head_on_every_sheet(browser: Any, report: Path, tmp_path: Path) -> None:
-    printed, _ = sheets(browser, report / "methods.html", tmp_path / "page.pdf")
-    with_columns = [sheet for sheet in printed if "runs.run_id" in sheet or "What it is" in sheet]
+    texts, _ = sheets(browser, report / "methods.html", tmp_path / "page.pdf")
+    with_columns = [sheet for sheet in texts if "runs.run_id" in sheet or "What it is" in sheet]
     assert len(with_columns) > 1
 
 
 def test_paper_shows_all_columns_and_asks_nobody_to_scroll(
     browser: Any, report: Path, tmp_path: Path
 ) -> None:
-    printed, _ = sheets(browser, report / "comparison.html", tmp_path / "page.pdf", NARROW)
+    texts, _ = sheets(browser, report / "comparison.html", tmp_path / "page.pdf", NARROW)
     assert browser.execute_script("return document.querySelectorAll('[data-more*=column]').length") > 0
-    assert "Scroll sideways" not in "".join(printed)
-    assert "Verdict" in "".join(printed)
+    assert "Scroll sideways" not in "".join(texts)
+    assert "Verdict" in "".join(texts)
 
 
 def test_what_is_folded_on_the_screen_is_printed_with_the_names_of_files(
     browser: Any, report: Path, tmp_path: Path
 ) -> None:
-    printed, _ = sheets(browser, report / "tokens.html", tmp_path / "page.pdf")
-    text = " ".join("".join(printed).split())
+    texts, _ = sheets(browser, report / "tokens.html", tmp_path / "page.pdf")
+    text = " ".join("".join(texts).split())
     folded = browser.execute_script(
         "return document.querySelector('details.left-out li, details.values tbody td').textContent"
     )

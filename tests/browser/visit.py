@@ -44,8 +44,8 @@ def emulate(browser: Any, width: int = WIDE, scheme: str = "light", media: str =
     """Set the window's width, the colour scheme and the medium."""
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    wanted = {"media": media, "features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
+    features = {"media": media, "features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
 
 
 def load(browser: Any, page: Path) -> None:
@@ -121,7 +121,7 @@ def walk(
     return visits
 
 
-def _pages(seen: Visit, folder: Path) -> list[str]:
-    paths = [Path(unquote(urlsplit(link["url"]).path)) for link in seen.links if not link["download"]]
+def _pages(page: Visit, folder: Path) -> list[str]:
+    paths = [Path(unquote(urlsplit(link["url"]).path)) for link in page.links if not link["download"]]
     inside = [path for path in paths if path.suffix == ".html" and path.is_relative_to(folder)]
     return list(dict.fromkeys(str(path.relative_to(folder)) for path in inside))

@@ -45,15 +45,15 @@ def instructions(word):
 
 def closure(names):
     """The packages that are installed here among these and those that they require, by name."""
-    wanted, seen = list(names), {}
-    while wanted:
-        name = wanted.pop().lower().replace("_", "-")
-        if name in seen or not installed(name):
+    queue, distributions = list(names), {}
+    while queue:
+        name = queue.pop().lower().replace("_", "-")
+        if name in distributions or not installed(name):
             continue
-        seen[name] = importlib.metadata.distribution(name)
-        requires = map(Requirement, seen[name].requires or [])
-        wanted += [need.name for need in requires if not need.marker or need.marker.evaluate({"extra": ""})]
-    return seen
+        distributions[name] = importlib.metadata.distribution(name)
+        requires = map(Requirement, distributions[name].requires or [])
+        queue += [need.name for need in requires if not need.marker or need.marker.evaluate({"extra": ""})]
+    return distributions
 
 
 def installed(name):
@@ -78,7 +78,7 @@ def described(name, version, text, modules=()):
     return {**files, f"{info}/RECORD": "".join(f"{file},,\n" for file in files)}
 
 
-def of(distribution, version=None):
+def installed_files(distribution, version=None):
     """Those of a package that is installed here, under its own version or another."""
     text = distribution.read_text("METADATA")
     version = version or distribution.version
@@ -106,7 +106,7 @@ class Image:
         (self.site / "elsewhere.py").write_text(ELSEWHERE.replace("HERE", repr(sys.path)))
         (self.site / "elsewhere.pth").write_text("import elsewhere\n")
         for name, distribution in closure(has).items():
-            for file, text in of(distribution, IMAGE.get(name)).items():
+            for file, text in installed_files(distribution, IMAGE.get(name)).items():
                 (self.site / file).parent.mkdir(exist_ok=True)
                 (self.site / file).write_text(text)
         needs = map(
@@ -114,7 +114,7 @@ class Image:
         )
         for name, distribution in closure(["hatchling", *(need.name for need in needs)]).items():
             if name not in IMAGE:
-                wheel(self.offered, of(distribution))
+                wheel(self.offered, installed_files(distribution))
         self.offer("nvidia-ml-py", "12.575")
         for name in ("torch", "triton", "numpy"):
             self.offer(name, "99")

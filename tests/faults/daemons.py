@@ -104,9 +104,9 @@ class Daemons:
         All are stopped before the first is killed, so that none lives to tell how another ended.
         """
         self.end(f"slurmd.{node}", signal.SIGKILL)
-        here = self.on_node(node)
+        processes = self.on_node(node)
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for process in here:
+            for process in processes:
                 with contextlib.suppress(*GONE):
                     process.send_signal(number)
 
@@ -115,8 +115,11 @@ class Daemons:
         processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(*GONE, psutil.AccessDenied):
-                here = process.environ()
-                if (here.get("SLURM_CONF"), here.get("SLURMD_NODENAME")) == (self.env["SLURM_CONF"], node):
+                variables = process.environ()
+                if (variables.get("SLURM_CONF"), variables.get("SLURMD_NODENAME")) == (
+                    self.env["SLURM_CONF"],
+                    node,
+                ):
                     processes += [process, *step_daemons(process)]
         return processes
 

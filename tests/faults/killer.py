@@ -31,8 +31,8 @@ def arm(target: str, when: str, nth: int) -> None:
 
     setattr(owner, name, wrapped)
     for importer in list(sys.modules.values()):  # a fork of a process that has imported much
-        for known in [known for known, value in vars(importer).items() if value is original]:
-            setattr(importer, known, wrapped)
+        for attribute in [attribute for attribute, value in vars(importer).items() if value is original]:
+            setattr(importer, attribute, wrapped)
 
 
 if __name__ == "__main__":

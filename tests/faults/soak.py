@@ -151,8 +151,10 @@ def step_daemon_killed(soak):
 def job_requeued(soak):
     """Put a run's job back into the queue, as an administrator can."""
     if job := soak.victim():
-        here = job.environ()
-        soak.daemons.ask("scontrol", "requeue", f"{here['SLURM_ARRAY_JOB_ID']}_{here['SLURM_ARRAY_TASK_ID']}")
+        variables = job.environ()
+        soak.daemons.ask(
+            "scontrol", "requeue", f"{variables['SLURM_ARRAY_JOB_ID']}_{variables['SLURM_ARRAY_TASK_ID']}"
+        )
     return job is not None
 
 
@@ -219,9 +221,9 @@ def problems(soak, runs):
     findings = [f"jobs are left in the queue:\n{queue}"] if queue else []
     outcomes = Counter(row["outcome"] or row["phase"] for row in json.loads(soak.say("status", "--json")))
     soak.say("collect")
-    (counted,) = ask(soak, "SELECT count(*) AS n FROM runs")
-    if outcomes != {"completed": runs} or counted["n"] != runs:
-        findings.append(f"{counted['n']} runs in the database, outcomes {dict(outcomes)}")
+    (count,) = ask(soak, "SELECT count(*) AS n FROM runs")
+    if outcomes != {"completed": runs} or count["n"] != runs:
+        findings.append(f"{count['n']} runs in the database, outcomes {dict(outcomes)}")
     for what, query in CHECKS.items():
         if bad := ask(soak, query):
             findings.append(f"{what}: {', '.join(sorted({row['run_id'] for row in bad}))}")
@@ -260,20 +262,20 @@ def main():
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--runs", type=int, default=200)
     options.add_argument("--seed", type=int, default=0)
-    chosen = options.parse_args()
+    arguments = options.parse_args()
     if reason := no_cluster():
         raise SystemExit(reason)
     folder, started = Path(tempfile.mkdtemp(prefix="assay-soak-")), time.monotonic()
     with cluster(folder / "slurm") as daemons:
-        soak = Soak(folder, daemons, chosen.runs, chosen.seed)
+        soak = Soak(folder, daemons, arguments.runs, arguments.seed)
         try:
             soak.until_done()
         finally:
             soak.kill_launch()
-        wrong = problems(soak, chosen.runs)
-        show(soak, chosen.runs, time.monotonic() - started)
-    if wrong:
-        raise SystemExit("\n".join([*wrong, f"see {folder}"]))
+        findings = problems(soak, arguments.runs)
+        show(soak, arguments.runs, time.monotonic() - started)
+    if findings:
+        raise SystemExit("\n".join([*findings, f"see {folder}"]))
     shutil.rmtree(folder)
     print("every run completed exactly once; the queue and the quarantine are empty")
 

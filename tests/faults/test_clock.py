@@ -60,8 +60,12 @@ def test_a_clock_that_is_set_back_an_hour_while_a_run_trains_changes_nothing(
     )  # fmt: skip
     until(lambda: list(root.glob("tiny/*/attempt-1/steps.jsonl")))
     clock.set(-HOUR)
-    before = set(root.glob("tiny/*/attempt-1/checkpoint/state-*"))
-    until(lambda: set(root.glob("tiny/*/attempt-1/checkpoint/state-*")) - before or launch.poll() is not None)
+    checkpoints = set(root.glob("tiny/*/attempt-1/checkpoint/state-*"))
+    until(
+        lambda: (
+            set(root.glob("tiny/*/attempt-1/checkpoint/state-*")) - checkpoints or launch.poll() is not None
+        )
+    )
     assert launch.poll() is None, "checkpoints go on"
     assert "0 to do" in runner("launch", path, "--set", "train.log_every=100").stderr, (
         "the launch still lives"
@@ -129,25 +133,25 @@ def test_a_claim_of_another_machine_whose_clock_is_ahead_is_left_alone(root):
 
 def test_a_process_is_told_from_another_by_its_start_since_boot_which_no_clock_moves(monkeypatch):
     """The kernel reckons starts since 1970 from boot, so that they move when the clock is set."""
-    mine = process.started(os.getpid())
+    start = process.started(os.getpid())
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 0.0)
-    assert process.is_running(os.getpid(), mine)
-    assert not process.is_running(os.getpid(), mine + 1)
-    with subprocess.Popen(["true"]) as ended:
+    assert process.is_running(os.getpid(), start)
+    assert not process.is_running(os.getpid(), start + 1)
+    with subprocess.Popen(["true"]) as child:
         until = time.monotonic() + PATIENCE_SECONDS
-        started = process.started(ended.pid)
-        while process.is_running(ended.pid, started) and time.monotonic() < until:
+        started = process.started(child.pid)
+        while process.is_running(child.pid, started) and time.monotonic() < until:
             time.sleep(0.05)
-        assert not process.is_running(ended.pid, started), "a zombie does not run"
+        assert not process.is_running(child.pid, started), "a zombie does not run"
 
 
 def test_the_time_limit_is_kept_to_when_the_clock_is_set_back(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(time.time() + 100))
     stopping = stop.Stop(stop.deadline(job_end(), 10))
-    began = time.monotonic()
+    start = time.monotonic()
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert not stopping.requested()
-    monkeypatch.setattr(time, "monotonic", lambda: began + 91)
+    monkeypatch.setattr(time, "monotonic", lambda: start + 91)
     assert stopping.requested()
     assert stopping.cause == "deadline"

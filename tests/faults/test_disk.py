@@ -60,8 +60,8 @@ def test_a_disk_that_fills_up_while_a_run_trains_fails_the_run_and_says_so(runne
     assert "No space left" in launch.stderr
     assert "Traceback" not in launch.stderr
     (log,) = [file for file in root.glob("tiny/*/attempt-1/steps.jsonl") if file.stat().st_size > 10_000]
-    whole = log.read_text().splitlines()[:-1]
-    assert [json.loads(line)["step"] for line in whole] == list(range(1, len(whole) + 1)), (
+    lines = log.read_text().splitlines()[:-1]
+    assert [json.loads(line)["step"] for line in lines] == list(range(1, len(lines) + 1)), (
         "what was there stays right"
     )
     log.unlink()  # room
@@ -95,8 +95,8 @@ def test_on_a_full_disk_runs_can_be_seen_and_room_can_be_made_although_a_run_nee
     small_disk()
     for verb in ("status", "gc"):
         answer = runner(verb, rc=0)
-        why = "No space left on device; `ended` of attempt 1 was not recorded; until that can be done"
-        assert f"{folder.path}: {why}" in answer.stderr
+        reason = "No space left on device; `ended` of attempt 1 was not recorded; until that can be done"
+        assert f"{folder.path}: {reason}" in answer.stderr
     assert outcomes(runner) == ["running"]
     (root / "ballast").unlink()
     assert outcomes(runner) == ["lost"]
@@ -105,10 +105,10 @@ def test_on_a_full_disk_runs_can_be_seen_and_room_can_be_made_although_a_run_nee
 def test_a_read_only_root_is_refused(runner, study, small_disk, root):
     runner("launch", study(), rc=0)
     subprocess.run(["mount", "-o", "remount,ro", root], check=True)
-    path, why = study("matrix: {seed: [7]}\n"), f"{root / 'tiny'}: Read-only file system; choose another"
-    assert f"a launch would be refused: {why}" in runner("launch", path, "--dry-run", rc=0).stderr
+    path, reason = study("matrix: {seed: [7]}\n"), f"{root / 'tiny'}: Read-only file system; choose another"
+    assert f"a launch would be refused: {reason}" in runner("launch", path, "--dry-run", rc=0).stderr
     refused = runner("launch", path, rc=2)
-    assert why in refused.stderr
+    assert reason in refused.stderr
     assert "Traceback" not in refused.stderr
     assert outcomes(runner) == ["completed"], "what is there can still be seen"
 

@@ -104,7 +104,7 @@ def test_whatever_file_cannot_be_written_the_launch_says_so_and_the_next_one_com
     (profile := tmp_path / "here.yaml").write_text(
         'executor: local\ncheckpoint_every: "0:00:01"\ntime_limit: "0:10:00"\nbudget: {gpu_hours: 1}\n'
     )
-    before = contents(root / "before")
+    files = contents(root / "before")
     steps = 2000 if file == "checkpoint" else 6
     others = [5] if kind == "full" else []  # a later run meets the full disk, too
     path = study(f"order: as written\nmatrix: {{train.steps: {[steps, *others]}}}\n")
@@ -119,7 +119,7 @@ def test_whatever_file_cannot_be_written_the_launch_says_so_and_the_next_one_com
     runner(*arguments, rc=0)
     assert [row["outcome"] for row in rows() if row["study"] == "tiny"] == ["completed"] * (1 + len(others))
     assert completed(root) == [1] * (1 + len(others))
-    assert contents(root / "before") == before
+    assert contents(root / "before") == files
 
 
 @pytest.mark.slurm
@@ -128,7 +128,7 @@ def test_whatever_file_cannot_be_written_the_launch_says_so_and_the_next_one_com
 def test_whatever_file_cannot_be_written_around_sbatch_no_run_is_lost_or_submitted_twice(
     slurm, study, disk, root, rows, file, kind
 ):
-    before = contents(root / "before")
+    files = contents(root / "before")
     path = study(PAIR)
     failed = slurm("launch", path, "--profile", SANDBOX, **disk.env(QUEUE[file], kind))
     assert disk.struck
@@ -138,23 +138,23 @@ def test_whatever_file_cannot_be_written_around_sbatch_no_run_is_lost_or_submitt
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     assert [row["outcome"] for row in rows() if row["study"] == "tiny"] == ["completed"] * 2
     assert completed(root) == [1, 1]
-    assert contents(root / "before") == before
+    assert contents(root / "before") == files
 
 
 @pytest.mark.parametrize("kind", ["full", "read-only"])
 def test_a_database_that_cannot_be_written_leaves_the_one_before(runner, disk, root, kind):
     runner("collect", rc=0)
-    before = contents(root)
+    files = contents(root)
     (run,) = list(root.glob("before/[0-9a-f]*"))[:1]
     shutil.copytree(run, root / "other" / run.name)
     failed = runner("collect", rc=2, **disk.env(r"results\.duckdb", kind))
     assert disk.struck
     assert "No space left" in failed.stderr or "Read-only" in failed.stderr
     assert "Traceback" not in failed.stderr
-    asked = runner("sql", "select count(*) as n from runs", "--format", "json", rc=0)
-    assert json.loads(asked.stdout) == [{"n": 2}], "the database from before can be asked"
+    answer = runner("sql", "select count(*) as n from runs", "--format", "json", rc=0)
+    assert json.loads(answer.stdout) == [{"n": 2}], "the database from before can be asked"
     disk.mend()
-    assert contents(root).items() >= before.items()
+    assert contents(root).items() >= files.items()
     runner("collect", rc=0)
 
 
@@ -187,23 +187,23 @@ def test_a_damaged_file_is_named_hides_no_other_run_and_starts_nothing_again(
     shutil.copytree(made, root)
     path = study(PAIR, "before")
     run = next(root.glob("before/[0-9a-f]*"))
-    whole = (run / name).read_bytes()
-    (run / name).write_bytes(DAMAGE[damage](whole))
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(DAMAGE[damage](content))
     status = runner("status", "--json", rc=0)
     assert len(json.loads(status.stdout)) == 1 + visible
     assert visible or str(run / name) in status.stderr, "what is left out is said"
-    launched = runner("launch", path, rc=0 if visible else 2)
-    assert visible or str(run / name) in launched.stderr
+    launch = runner("launch", path, rc=0 if visible else 2)
+    assert visible or str(run / name) in launch.stderr
     explanation = runner("explain", run.name)
     assert explanation.returncode in (0, 2)
     runner("collect", rc=0)
     query = "select path from quarantine"
     refused = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
     assert [row["path"] for row in refused] == [f"before/{run.name}/{name}"] * quarantined
-    for done in (status, launched, explanation):
+    for done in (status, launch, explanation):
         assert "Traceback" not in done.stderr
     assert len(list(root.glob("before/*/attempt-*"))) == 2
-    (run / name).write_bytes(whole)
+    (run / name).write_bytes(content)
     runner("launch", path, rc=0)
     assert len(list(root.glob("before/*/attempt-*"))) == 2
 
@@ -214,10 +214,10 @@ def test_wherever_a_ledger_is_cut_its_run_has_an_outcome_and_its_next_lines_are_
     run = RunFolder(next(root.glob("before/[0-9a-f]*")))
     (run.attempt(1).path / "result.json").unlink()
     reconciled(root)
-    whole = (run.path / "ledger.jsonl").read_bytes()
+    content = (run.path / "ledger.jsonl").read_bytes()
     assert [event.event for event in run.ledger] == ["claimed", "ended"]
-    for length in range(0, len(whole), 7):
-        (run.path / "ledger.jsonl").write_bytes(whole[:length])
+    for length in range(0, len(content), 7):
+        (run.path / "ledger.jsonl").write_bytes(content[:length])
         outcomes = {state.run.run_id: state.outcome for state in reconciled(root)}
         assert outcomes[run.path.name] == "lost"
         assert run.ledger[-1].event == "ended"

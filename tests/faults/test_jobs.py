@@ -94,8 +94,8 @@ def test_a_node_that_fails_gives_its_job_to_another(slurm, study, root, rows, hu
         subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=False)
     assert rows()[0]["attempt"] == 2
     assert attempts(root)[1] == "node_failed"
-    again = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
-    assert again["slurm"]["SLURMD_NODENAME"] != node
+    manifest = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
+    assert manifest["slurm"]["SLURMD_NODENAME"] != node
 
 
 def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, root, rows, tmp_path):
@@ -127,29 +127,29 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
             with contextlib.suppress(psutil.NoSuchProcess):  # Slurm has woken it, and it has ended
                 if name in asleep and time.time() - asleep[name].create_time() > 45:
                     asleep.pop(name).send_signal(signal.SIGCONT)
-        found = rows()
-        return all(row["phase"] == "ended" for row in found) and found
+        table = rows()
+        return all(row["phase"] == "ended" for row in table) and table
 
-    ended = {row["study"]: row for row in until(over)}
-    assert {name: row["outcome"] for name, row in ended.items()} == {
+    endings = {row["study"]: row for row in until(over)}
+    assert {name: row["outcome"] for name, row in endings.items()} == {
         "goes": "completed", "moves": "completed", "stays": "timeout", "hangs": "timeout",
     }  # fmt: skip
-    assert "checkpoint was saved at step" in ended["stays"]["reason"]
+    assert "checkpoint was saved at step" in endings["stays"]["reason"]
     assert list(root.glob("stays/*/attempt-1/checkpoint"))
     for name in ("goes", "moves"):
-        found = attempts(root, name)
-        assert len(found) > 1, "it needed more than one attempt"
-        assert list(found.values()) == ["timeout"] * (len(found) - 1) + ["completed"]
+        history = attempts(root, name)
+        assert len(history) > 1, "it needed more than one attempt"
+        assert list(history.values()) == ["timeout"] * (len(history) - 1) + ["completed"]
         assert steps(root, name) == list(range(1, 401)), "no step is missing, none is twice"
         (path,) = root.glob(f"{name}/*/ledger.jsonl")
         jobs = {event.job_id for event in RunFolder(path.parent).ledger if event.job_id}
-        assert len(jobs) == (1 if name == "goes" else len(found)), (
+        assert len(jobs) == (1 if name == "goes" else len(history)), (
             "one job, requeued, or one for each attempt"
         )
     slurm("collect", rc=0)
     query = "select sum(tokens)::bigint as tokens, count(distinct step) = count(*) as once from steps where study = 'goes'"
-    counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
-    assert counted == [{"tokens": 400 * 64, "once": True}]
+    totals = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
+    assert totals == [{"tokens": 400 * 64, "once": True}]
 
 
 def test_a_cancelled_job_keeps_a_checkpoint_and_a_relaunch_goes_on_from_it(slurm, study, root, rows, hurry):

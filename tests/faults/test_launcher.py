@@ -75,8 +75,8 @@ def test_runs_that_share_a_job_are_found_again_together(slurm, killed_launch, st
 
 def test_two_launches_at_once_submit_nothing_twice(background, cluster, study, root, rows):
     command = ["--root", root, "launch", study(STUDY), "--profile", SANDBOX, "--wait"]
-    both = [background("runner", *command, cwd=REPOSITORY, **cluster) for _ in range(2)]
-    assert [launch.wait(timeout=PATIENCE_SECONDS) for launch in both] == [0, 0]
+    launches = [background("runner", *command, cwd=REPOSITORY, **cluster) for _ in range(2)]
+    assert [launch.wait(timeout=PATIENCE_SECONDS) for launch in launches] == [0, 0]
     assert [row["outcome"] for row in rows()] == ["completed"] * 2
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 

@@ -21,12 +21,12 @@ NODES = ["n1", "n2", "n3", "n4"]
 def profile(tmp_path):
     """The test cluster, with so many processes a node."""
 
-    def of(processes=4):
+    def write(processes=4):
         more = f"memory: 900MiB\nprocesses_per_node: {processes}\ncheckpoint_every: 0:00:01"
         (path := tmp_path / f"{processes}.yaml").write_text(SANDBOX.read_text().replace("memory: 3GiB", more))
         return path
 
-    return of
+    return write
 
 
 def nodes_of(attempt):
@@ -85,10 +85,10 @@ def test_eight_of_which_one_is_killed_go_on_as_four_and_eight_and_lose_what_one_
     assert [(len(nodes), len({*nodes})) for nodes in places] == [(8, 4), (4, 4), (8, 4)]
     (alone,) = (losses(first) for first in root.glob("tiny/*/attempt-1") if first != killed)
     for attempt in attempts:
-        taken = losses(attempt)
-        assert [*taken] == [*range((manifest(attempt)["resumed_step"] or 0) + 1, max(taken) + 1)]
+        curve = losses(attempt)
+        assert [*curve] == [*range((manifest(attempt)["resumed_step"] or 0) + 1, max(curve) + 1)]
         # They add up the same numbers in another order: in float32 that made a difference of 2e-7 at most.
-        assert taken == pytest.approx({step: alone[step] for step in taken}, rel=1e-5)
+        assert curve == pytest.approx({step: alone[step] for step in curve}, rel=1e-5)
     assert max(losses(attempts[-1])) == 24
 
 

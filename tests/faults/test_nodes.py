@@ -71,10 +71,10 @@ def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
     hurry()
     all_completed(root, rows)
     assert stands(rows) == [("completed", 1), ("completed", 2)]
-    again = json.loads((attempt.with_name("attempt-2") / "manifest.json").read_text())
-    assert again["slurm"]["SLURMD_NODENAME"] != node
+    manifest = json.loads((attempt.with_name("attempt-2") / "manifest.json").read_text())
+    assert manifest["slurm"]["SLURMD_NODENAME"] != node
     explanation = json.loads(slurm("explain", attempt.parent.name, "--json", rc=0).stdout)
-    assert [tried["outcome"] for tried in explanation["attempts"]] == ["node_failed", "completed"]
+    assert [entry["outcome"] for entry in explanation["attempts"]] == ["node_failed", "completed"]
 
 
 def test_a_node_that_crashes_before_the_first_step_of_its_run_gives_it_to_another(
@@ -89,9 +89,9 @@ def test_a_node_that_crashes_before_the_first_step_of_its_run_gives_it_to_anothe
     daemons.crash(node)
     assert not (attempt / "steps.jsonl").exists()
     until(lambda: rows()[0]["outcome"] == "completed")
-    tried = RunFolder(attempt.parent).attempts()
-    assert [record.settled[0] for record in tried] == ["node_failed", "completed"]
-    assert tried[1].manifest.slurm["SLURMD_NODENAME"] != node
+    attempts = RunFolder(attempt.parent).attempts()
+    assert [record.settled[0] for record in attempts] == ["node_failed", "completed"]
+    assert attempts[1].manifest.slurm["SLURMD_NODENAME"] != node
 
 
 def test_a_launch_while_a_job_is_on_its_way_back_into_the_queue_submits_nothing(
@@ -166,8 +166,8 @@ def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_
     assert "cannot tell how jobs ended until it answers again" in status.stderr
     daemons.start("slurmdbd")
     # Accounting answers, and does not know the jobs yet; ACCOUNTING_DELAY after the launch that is no reason.
-    again = patched(NO_DELAY, "launch", path, "--profile", SANDBOX, *LONGER)
-    assert "0 submitted" in again.stderr, again.stderr
+    relaunch = patched(NO_DELAY, "launch", path, "--profile", SANDBOX, *LONGER)
+    assert "0 submitted" in relaunch.stderr, relaunch.stderr
     hurry()
     all_completed(root, rows)
     assert {row["attempt"] for row in rows()} == {1}
@@ -190,8 +190,8 @@ def test_while_the_controller_is_down_status_answers_and_running_jobs_go_on(
     _, attempt, _ = first_training(root)
     daemons.end("slurmctld")
     assert rows()[0]["phase"] == "running"
-    before = (attempt / "steps.jsonl").stat().st_size
-    until(lambda: (attempt / "steps.jsonl").stat().st_size > before)
+    size = (attempt / "steps.jsonl").stat().st_size
+    until(lambda: (attempt / "steps.jsonl").stat().st_size > size)
     daemons.start("slurmctld")
     hurry()
     all_completed(root, rows)

@@ -31,21 +31,21 @@ def cluster(tmp_path_factory):
 def comes_first(cluster):
     """Submits a job that takes all nodes for some seconds; none is left behind."""
     daemons = Daemons(cluster)
-    words = ["sbatch", "-p", "first", "--exclusive", "-N4", "--mem=0", "-o", "/dev/null", "--wrap"]
-    yield lambda: daemons.ask(*words, "sleep 4")
+    command = ["sbatch", "-p", "first", "--exclusive", "-N4", "--mem=0", "-o", "/dev/null", "--wrap"]
+    yield lambda: daemons.ask(*command, "sleep 4")
     until(lambda: not daemons.ask("squeue", "-h"))
 
 
 @pytest.fixture
 def profile(tmp_path):
-    def of(partition, more=""):
+    def write(partition, more=""):
         text = SANDBOX.read_text().replace("partition: debug", f"partition: {partition}")
         assert f"partition: {partition}" in text
         more = f"memory: 1GiB\nprocesses_per_node: 1\n{more}"
         (path := tmp_path / "preempted.yaml").write_text(text.replace("memory: 3GiB", more))
         return path
 
-    return of
+    return write
 
 
 def tried(attempt):
@@ -81,12 +81,12 @@ def test_a_launch_that_waits_retries_a_run_that_was_preempted_and_is_not_requeue
     background, study, root, profile, comes_first, cluster, tmp_path, partition, more, hurry
 ):
     words = ["launch", study(ONE_RUN), "--profile", profile(partition, more), "--wait", *LONGER]
-    launched = background("runner", "--root", root, *words, cwd=tmp_path, **cluster, **PACED)
+    launcher = background("runner", "--root", root, *words, cwd=tmp_path, **cluster, **PACED)
     first, attempt = trains(root)
     comes_first()
     first.wait(PATIENCE_SECONDS)
     hurry()
-    _, stderr = launched.communicate(PATIENCE_SECONDS)
-    assert launched.returncode == 0, stderr
+    _, stderr = launcher.communicate(PATIENCE_SECONDS)
+    assert launcher.returncode == 0, stderr
     assert tried(attempt)[0] == ["preempted", "completed"]
     assert "attempt 1 ended as preempted; retrying" in stderr

@@ -79,8 +79,8 @@ def test_a_run_that_the_cluster_has_too_few_nodes_for_is_named_when_it_is_launch
     slurm, study, root, rows, profile
 ):
     """Slurm takes its job, and lets it wait for nodes that its partition does not have."""
-    wide, more = study("matrix: {parallel.shard: [2, 8]}\n"), ("--set", "train.batch_size=8")
-    stderr = slurm("launch", wide, "--profile", profile, *FOR_EVER, *more, rc=0).stderr
+    wide, options = study("matrix: {parallel.shard: [2, 8]}\n"), ("--set", "train.batch_size=8")
+    stderr = slurm("launch", wide, "--profile", profile, *FOR_EVER, *options, rc=0).stderr
     (run_id,) = [row["run_id"] for row in rows() if row["factors"]["parallel.shard"] == 8]
     (warned,) = [line for line in stderr.splitlines() if run_id in line]
     assert "the partition has 4 nodes" in warned
@@ -99,8 +99,8 @@ def test_a_node_that_is_lost_before_the_first_step_gives_the_run_to_others(
     daemons.crash(manifest(attempt)["ranks"][rank]["node"])
     assert not (attempt / "steps.jsonl").exists()
     until(lambda: rows()[0]["outcome"] == "completed")
-    tried = RunFolder(attempt.parent).attempts()
-    assert [record.settled[0] for record in tried] == ["node_failed", "completed"]
+    attempts = RunFolder(attempt.parent).attempts()
+    assert [record.settled[0] for record in attempts] == ["node_failed", "completed"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -110,19 +110,19 @@ def test_the_node_that_crashed_is_named_and_a_retry_avoids_it(
     """Slurm names all nodes of the job; for the other rank's, a retry starts before Slurm knows of the crash."""
     profile.write_text(f"{profile.read_text()}requeue: false\n")
     words = ["--root", root, "launch", study(ONE_RUN, base=TWO), "--profile", profile, "--wait", *LONGER]
-    launched = background("runner", *words, cwd=tmp_path, **cluster, **PACED)
+    launcher = background("runner", *words, cwd=tmp_path, **cluster, **PACED)
     _, attempt = trains(root)
     node = manifest(attempt)["ranks"][rank]["node"]
     daemons.crash(node)
     hurry()
-    _, stderr = launched.communicate(PATIENCE_SECONDS)
-    assert launched.returncode == 0, stderr
+    _, stderr = launcher.communicate(PATIENCE_SECONDS)
+    assert launcher.returncode == 0, stderr
     state = ledger.state(RunFolder(attempt.parent))
-    (first, *_), again = state.folder.attempts(), manifest(attempt.with_name("attempt-2"))
+    (first, *_), retry = state.folder.attempts(), manifest(attempt.with_name("attempt-2"))
     assert (first.settled[0], state.outcome) == ("node_failed", "completed")
     assert re.match(rf"(node failure|rank 1) on {node}\b", first.settled[1])
     assert first.failed_nodes == {node}
-    assert node not in [each["node"] for each in again["ranks"]]
+    assert node not in [entry["node"] for entry in retry["ranks"]]
     scripts = [path.read_text() for path in (root / "tiny" / ".submitit").glob("*.sh")]
     assert any(f"#SBATCH --exclude={node}\n" in text for text in scripts)
 
@@ -167,10 +167,12 @@ def test_if_rank_0_stops_another_node_says_so_and_srun_ends_the_job(
 ):
     slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0, TURN_SECONDS="1")
     first, attempt = trains(root)
-    here, second = (rank["node"] for rank in manifest(attempt)["ranks"])
+    node, neighbour = (rank["node"] for rank in manifest(attempt)["ranks"])
     first.suspend()
     until(lambda: rows()[0]["outcome"] == "failed")
-    reason = f"hangs: nothing has moved for 120 s; rank 0 on {here} does not answer; rank 1 on {second} waits"
+    reason = (
+        f"hangs: nothing has moved for 120 s; rank 0 on {node} does not answer; rank 1 on {neighbour} waits"
+    )
     assert rows()[0]["reason"].startswith(reason)
     until(lambda: not daemons.ask("squeue", "-h"))
     assert not first.is_running()

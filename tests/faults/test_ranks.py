@@ -68,8 +68,8 @@ def test_a_run_on_this_machine_is_no_part_of_the_job_that_it_is_launched_in(runn
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_process_that_runs_out_of_memory_is_named_with_what_it_asked_for(launch, root, rank):
-    launched = launch(RANK_FAULT=f"{rank}:3:oom")
-    assert launched.wait(PATIENCE_SECONDS) == 1
+    launcher = launch(RANK_FAULT=f"{rank}:3:oom")
+    assert launcher.wait(PATIENCE_SECONDS) == 1
     record = result(root)
     assert record["outcome"] == "oom_gpu"
     assert (
@@ -89,12 +89,12 @@ def test_the_cause_is_told_where_what_a_process_prints_goes_to_a_full_disk(launc
 
 @pytest.mark.parametrize("stuck", [False, True], ids=["", "while the first is stuck"])
 def test_a_process_that_is_killed_ends_the_run(launch, root, stuck):
-    launched = launch()
+    launcher = launch()
     first, second = both(root)
     if stuck:
         second.suspend()  # so that the first waits for it
     second.kill()
-    assert launched.wait(PATIENCE_SECONDS) == 1
+    assert launcher.wait(PATIENCE_SECONDS) == 1
     record = result(root)
     assert (record["outcome"], record["reason"].partition(": ")[2]) == ("failed", "killed by SIGKILL")
     assert record["reason"].startswith("rank 1 on ")
@@ -102,10 +102,10 @@ def test_a_process_that_is_killed_ends_the_run(launch, root, stuck):
 
 
 def test_if_rank_0_is_killed_the_others_end_and_the_queue_says_how(launch, root, rows):
-    launched = launch()
+    launcher = launch()
     first, second = both(root)
     first.kill()
-    assert launched.wait(PATIENCE_SECONDS) == 1
+    assert launcher.wait(PATIENCE_SECONDS) == 1
     (row,) = rows()
     assert (row["outcome"], row["reason"]) == ("failed", f"rank 0 on {node_name()}: killed by SIGKILL")
     with contextlib.suppress(*GONE):
@@ -136,14 +136,14 @@ def test_a_run_one_of_whose_processes_was_killed_goes_on_to_the_loss_of_a_run_th
     )
     path = study("matrix: {seed: [0]}\nrepeats: 2\n", base=ON_TWO_GPUS)
     command = ["runner", "--root", root, "launch", path, "--profile", profile, "--only", "repeat=1"]
-    launched = background(*command, cwd=tmp_path)
+    launcher = background(*command, cwd=tmp_path)
     processes = both(root)
     until(lambda: list(root.glob("tiny/*/attempt-1/checkpoint/meta.json")))
     processes[rank].kill()
-    assert launched.wait(PATIENCE_SECONDS) == 1
-    (ended,) = json.loads(runner("status", "tiny", "--json", rc=0).stdout)
-    assert (ended["outcome"], ended["reason"].partition(": ")[2]) == ("failed", "killed by SIGKILL")
-    assert ended["reason"].startswith(f"rank {rank} on ")
+    assert launcher.wait(PATIENCE_SECONDS) == 1
+    (row,) = json.loads(runner("status", "tiny", "--json", rc=0).stdout)
+    assert (row["outcome"], row["reason"].partition(": ")[2]) == ("failed", "killed by SIGKILL")
+    assert row["reason"].startswith(f"rank {rank} on ")
     until(lambda: nobody(*processes))
     runner("retry", "tiny", rc=0)
     runner("launch", path, "--profile", profile, rc=0)
@@ -163,10 +163,10 @@ OFTEN = {
 def test_if_rank_0_stops_another_process_says_so_and_ends_it(background, study, root, tmp_path, rows, ranks):
     base = TINY.replace("batch_size: 2", "batch_size: 4") + f"  parallel: {{shard: {ranks}}}\n"
     path = study(FOR_EVER, base=base)
-    launched = background("runner", "--root", root, "launch", path, cwd=tmp_path, **PACED, **OFTEN)
+    launcher = background("runner", "--root", root, "launch", path, cwd=tmp_path, **PACED, **OFTEN)
     first, *others = both(root)
     first.suspend()
-    assert launched.wait(PATIENCE_SECONDS) == 1
+    assert launcher.wait(PATIENCE_SECONDS) == 1
     (row,) = rows()
     assert row["outcome"] == "failed"
     reason = f"hangs: nothing has moved for 120 s; rank 0 on {node_name()} does not answer; rank "
@@ -188,64 +188,64 @@ def test_a_run_whose_rank_0_stopped_at_a_record_goes_on_when_it_is_tried_again(r
 @pytest.mark.parametrize("earlier", [0, 1], ids=["", "after it has resumed"])
 def test_a_run_that_hangs_can_be_told_to_end_and_says_where(launch, root, earlier):
     if earlier:
-        launched = launch()
+        launcher = launch()
         both(root)
-        launched.send_signal(signal.SIGINT)
-        assert launched.wait(PATIENCE_SECONDS) == 130
-    launched = launch()
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(PATIENCE_SECONDS) == 130
+    launcher = launch()
     first, second = both(root)
     second.suspend()
     first.terminate()
-    assert launched.wait(PATIENCE_SECONDS) == 1
+    assert launcher.wait(PATIENCE_SECONDS) == 1
     record = result(root, earlier + 1)
     assert record["outcome"] == "cancelled"
     assert f"rank 1 on {node_name()} does not answer" in record["reason"]
-    stood = re.search(rf"rank 0 on {node_name()} .+ after step (\d+), at ", record["reason"])
-    assert int(stood[1]) >= record["steps"] > (result(root)["steps"] if earlier else 0)
+    match = re.search(rf"rank 0 on {node_name()} .+ after step (\d+), at ", record["reason"])
+    assert int(match[1]) >= record["steps"] > (result(root)["steps"] if earlier else 0)
 
 
 def test_a_run_that_is_cancelled_saves_in_all_processes_and_goes_on_from_there(
     launch, root, runner, tmp_path
 ):
-    launched = launch()
+    launcher = launch()
     _, second = both(root)
-    launched.send_signal(signal.SIGINT)
-    assert launched.wait(PATIENCE_SECONDS) == 130
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(PATIENCE_SECONDS) == 130
     record = result(root)
     assert record["outcome"] == "cancelled"
     assert "a checkpoint was saved at step" in record["reason"]
     assert not second.is_running()
-    again = launch()
+    successor = launch()
     until(lambda: list(root.glob("tiny/*/attempt-2/steps.jsonl")))
     manifest = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
     assert manifest["resumed_attempt"] == 1
     assert manifest["resumed_step"] == record["steps"]
-    again.send_signal(signal.SIGINT)
-    assert again.wait(PATIENCE_SECONDS) == 130
+    successor.send_signal(signal.SIGINT)
+    assert successor.wait(PATIENCE_SECONDS) == 130
 
 
 @pytest.mark.parametrize("ranks", [[0], [1], [0, 1]], ids=str)
 @pytest.mark.parametrize("by", ["cancel", "SIGINT"])
 def test_a_run_whose_processes_were_stopped_is_cancelled_with_a_checkpoint(launch, root, runner, by, ranks):
-    launched = launch()
+    launcher = launch()
     first, second = both(root)
     for rank in ranks:
         (first, second)[rank].suspend()
     if by == "cancel":
         runner("cancel", "tiny", rc=0)
     else:
-        launched.send_signal(signal.SIGINT)
-    assert launched.wait(PATIENCE_SECONDS) == (1 if by == "cancel" else 130)
+        launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(PATIENCE_SECONDS) == (1 if by == "cancel" else 130)
     assert result(root)["outcome"] == "cancelled"
     assert "a checkpoint was saved at step" in result(root)["reason"]
     until(lambda: nobody(first, second))
 
 
 def test_a_process_that_is_told_to_end_stops_all_of_them_after_a_checkpoint(launch, root):
-    launched = launch()
+    launcher = launch()
     _, second = both(root)
     psutil.Process(second.pid).terminate()
-    assert launched.wait(PATIENCE_SECONDS) == 1
+    assert launcher.wait(PATIENCE_SECONDS) == 1
     assert (result(root)["outcome"], "a checkpoint was saved" in result(root)["reason"]) == (
         "cancelled",
         True,
@@ -256,12 +256,12 @@ def test_a_process_that_is_told_to_end_stops_all_of_them_after_a_checkpoint(laun
 def test_a_disk_that_is_full_for_one_process_alone_fails_a_run_that_must_save_and_names_the_process(
     launch, root
 ):
-    launched = launch(
+    launcher = launch(
         PYTHONPATH=str(SITE), FAULT_FILE=r"-1\.safetensors", FAULT_ROOT=str(root), FAULT="refuse"
     )
     _, second = both(root)
-    launched.send_signal(signal.SIGINT)
-    assert launched.wait(PATIENCE_SECONDS) == 130
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(PATIENCE_SECONDS) == 130
     record = result(root)
     assert record["outcome"] == "failed"
     assert "No space left on device (rank 1)" in record["reason"]

@@ -92,12 +92,12 @@ def on(small):
     """Run the command line on a machine; returns what it prints, of a refusal the reasons."""
 
     def call(machine, *arguments, rc=0, **env):
-        whole = {**environment(OMP_WAIT_POLICY="passive", KMP_BLOCKTIME="0"), **env}
+        variables = {**environment(OMP_WAIT_POLICY="passive", KMP_BLOCKTIME="0"), **env}
         command = ["bash", "-c", machine, "bash", sys.executable, "-P", "-m", "runner", *map(str, arguments)]
         done = subprocess.run(
             command,
             cwd=small,
-            env=whole,
+            env=variables,
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,
@@ -166,8 +166,8 @@ def test_a_root_on_a_full_disk_is_read_and_a_launch_to_it_is_refused(on, small):
         "exec unshare -m sh -c 'mount -t tmpfs -o size=1m none full; cp -r runs/. full; "
         'cat /dev/zero >full/rest 2>/dev/null; exec "$@"\' sh "$@"'
     )
-    asked = ("sql", "select study, outcome from runs", "--format", "json")
-    assert json.loads(on(full, *asked, RUNNER_ROOT="full")) == [{"study": "other", "outcome": "completed"}]
+    query = ("sql", "select study, outcome from runs", "--format", "json")
+    assert json.loads(on(full, *query, RUNNER_ROOT="full")) == [{"study": "other", "outcome": "completed"}]
     on(full, "report", "other", "--out", "pages", RUNNER_ROOT="full")
     message = on(full, "launch", "small.yaml", "--profile", "here.yaml", rc=2, RUNNER_ROOT="full")
     assert message.endswith("No space left on device; free some space, or choose another place with --root\n")
@@ -190,7 +190,7 @@ def test_verbs_that_need_no_torch_work_where_there_is_none(on, small, corpus):
     (small / "site").mkdir()
     (small / "site" / "sitecustomize.py").write_text(NO_TORCH)
     bare = {"PYTHONPATH": str(small / "site")}
-    for words in (
+    for arguments in (
         ("validate", "small.yaml"),
         ("expand", "small.yaml", "--json"),
         ("launch", "small.yaml", "--profile", "here.yaml", "--dry-run"),
@@ -204,4 +204,4 @@ def test_verbs_that_need_no_torch_work_where_there_is_none(on, small, corpus):
         ("data", REPOSITORY / "model" / "record", "--out", "more.parquet", "--match", "*.py"),
         ("init", "mine"),
     ):
-        on(RUN, *words, **bare)
+        on(RUN, *arguments, **bare)

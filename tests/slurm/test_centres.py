@@ -60,7 +60,7 @@ def slurm(runner, cluster):
 def profile(tmp_path):
     """A profile of the teaching partition with these keys more."""
 
-    def of(slurm="", **keys):
+    def write(slurm="", **keys):
         text = SANDBOX.read_text().replace(
             "partition: debug", f"partition: teaching\n  ask_memory: false\n{slurm}"
         )
@@ -70,7 +70,7 @@ def profile(tmp_path):
         (path := tmp_path / "teaching.yaml").write_text(text)
         return path
 
-    return of
+    return write
 
 
 def test_a_study_runs_where_memory_gpus_and_requeueing_cannot_be_asked_for_and_nothing_is_accounted(

@@ -75,8 +75,8 @@ def test_the_laptop_study_runs_as_one_job_array_and_each_run_has_its_outcome(slu
     assert len(list(root.glob("*/*/attempt-*"))) == 3
     slurm("collect", rc=0)
     query = "select outcome, count(*) as n from runs group by all order by all"
-    counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
-    assert {row["outcome"]: row["n"] for row in counted} == {"completed": 1, "oom_host": 1, "unsupported": 1}
+    totals = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
+    assert {row["outcome"]: row["n"] for row in totals} == {"completed": 1, "oom_host": 1, "unsupported": 1}
 
 
 def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_ask_for(
@@ -90,18 +90,18 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
     assert re.findall(r"--time=\d+", dry_run) == ["--time=10", "--time=33"]
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     assert set(outcomes().values()) == {"completed"}
-    asked = {}
+    resources = {}
     for run in (root / "tiny").glob("[0-9a-f]*"):
         job = json.loads((run / "attempt-1" / "manifest.json").read_text())["slurm"]
         element = f"{job['SLURM_ARRAY_JOB_ID']}_{job['SLURM_ARRAY_TASK_ID']}"
         answer = until(functools.partial(accounted, element, "Timelimit,ReqCPUS,ReqTRES%80", cluster))
         row = answer.split("|")
         seed = json.loads((run / "run.json").read_text())["factors"]["seed"]
-        asked[seed] = (job["SLURM_ARRAY_JOB_ID"], *row[:2], re.search(r"mem=(\w+)", row[2])[1])
-    assert (asked[0], asked[1]) == (asked[2], asked[3])
-    assert asked[0][1:] == ("00:10:00", "1", "3G")
-    assert asked[1][1:] == ("00:33:00", "2", "2G")
-    assert asked[1][0] != asked[0][0]
+        resources[seed] = (job["SLURM_ARRAY_JOB_ID"], *row[:2], re.search(r"mem=(\w+)", row[2])[1])
+    assert (resources[0], resources[1]) == (resources[2], resources[3])
+    assert resources[0][1:] == ("00:10:00", "1", "3G")
+    assert resources[1][1:] == ("00:33:00", "2", "2G")
+    assert resources[1][0] != resources[0][0]
 
 
 def test_runs_of_one_and_of_two_processes_that_run_alone_keep_their_order(

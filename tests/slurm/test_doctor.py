@@ -20,11 +20,11 @@ PartitionName=narrow Nodes=n[1-2] MaxNodes=1
 def cluster(tmp_path_factory):
     """A cluster that holds users to their accounts, and to five minutes with the QoS `small`."""
     with started_cluster(tmp_path_factory.mktemp("limited"), CONFIGURATION) as reach:
-        for words in (
+        for command in (
             "add qos small set MaxWall=5 flags=DenyOnLimit",
             "modify user root set qos=normal,small",
         ):
-            subprocess.run(["sacctmgr", "-i", *words.split()], env={**os.environ, **reach}, check=True)
+            subprocess.run(["sacctmgr", "-i", *command.split()], env={**os.environ, **reach}, check=True)
         yield reach
 
 
@@ -58,7 +58,7 @@ def test_each_kind_of_job_of_a_profile_is_tried_and_none_is_submitted(doctor, cl
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("slurm", "more", "what", "finding"),
+    ("slurm", "more", "check", "finding"),
     [
         ("  account: nope\n", "", "job", "Invalid account or account/partition combination"),
         ("  qos: nope\n", "", "job", "Invalid qos"),
@@ -69,11 +69,11 @@ def test_each_kind_of_job_of_a_profile_is_tried_and_none_is_submitted(doctor, cl
         ("", "python: /no/such/python\n", "job's python", "/no/such/python is no program here"),
     ],
 )
-def test_what_will_not_work_is_named_and_ends_with_1(doctor, slurm, more, what, finding):
+def test_what_will_not_work_is_named_and_ends_with_1(doctor, slurm, more, check, finding):
     checks, code = doctor(slurm, more)
     assert code == 1
-    assert finding in checks[what]["found"]
-    assert (checks[what]["works"], checks[what]["needed"]) == (False, True)
+    assert finding in checks[check]["found"]
+    assert (checks[check]["works"], checks[check]["needed"]) == (False, True)
 
 
 def test_a_run_of_more_nodes_than_the_partition_gives_a_job_is_said_and_fails_nothing(doctor):

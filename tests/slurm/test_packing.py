@@ -105,12 +105,12 @@ def test_runs_that_share_a_job_go_on_together_before_the_limit_and_one_that_is_d
 
 def test_a_full_queue_is_filled_again_as_it_empties(slurm, root, study, tmp_path, rows, outcomes):
     """At most one job waits or runs; without --wait the rest is named and left for the next launch."""
-    one = adjusted(tmp_path, ("max_parallel: 4", "max_parallel: 4\nmax_queued: 1"))
+    profile = adjusted(tmp_path, ("max_parallel: 4", "max_parallel: 4\nmax_queued: 1"))
     path = study("matrix: {seed: [0, 1, 2, 3]}\n")
-    refused = slurm("launch", path, "--profile", one, rc=3).stderr
+    refused = slurm("launch", path, "--profile", profile, rc=3).stderr
     assert "max_queued of 1" in refused
     assert "2 submitted, 2 left" in refused
-    slurm("launch", path, "--profile", one, "--wait", rc=0)
+    slurm("launch", path, "--profile", profile, "--wait", rc=0)
     assert list(outcomes().values()) == ["completed"] * 4
     assert len({row["job_id"] for row in rows()}) == 2
     assert len(list(root.glob("tiny/*/attempt-*"))) == 4
@@ -128,9 +128,9 @@ def test_all_arrays_of_a_launch_keep_to_one_cap(slurm, cluster, root, study, tmp
     held = adjusted(tmp_path, ("exclusive: true", "exclusive: true\n  options: {begin: now+1hour}"))
     command = [*RUNNER, "--root", str(root), "launch", str(path), "--profile", str(held)]
     subprocess.run(command, env=environment(**narrow), check=True)
-    asked = ["squeue", "-h", "-t", "pending", "-o", "%i %E"]
+    query = ["squeue", "-h", "-t", "pending", "-o", "%i %E"]
     stdout = subprocess.run(
-        asked, env=environment(**cluster), capture_output=True, text=True, check=True
+        query, env=environment(**cluster), capture_output=True, text=True, check=True
     ).stdout
     waits = stdout.splitlines()
     assert sorted(("afterany" in line) for line in waits) == [False, False, True], waits

@@ -24,12 +24,12 @@ def said(cluster, root, tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     (python := tmp_path / "python").write_text(SAYS)
     python.chmod(0o755)
-    (heard := tmp_path / "said").mkdir()
+    (reports := tmp_path / "said").mkdir()
 
     def jobs(runs, processes, tasks, **slurm):
         keys = {"gpus": 1, "gpus_per_node": 2, "memory": "1GiB", "max_parallel": 4, "python": str(python)}
-        more = {"env": {"SAID": str(heard)}, "slurm": {"partition": "debug", **slurm}}
-        profile = Profile.model_validate({"executor": "slurm", **keys, **more})
+        fields = {"env": {"SAID": str(reports)}, "slurm": {"partition": "debug", **slurm}}
+        profile = Profile.model_validate({"executor": "slurm", **keys, **fields})
         folders = [RunFolder(Folder(root, plan(f"r{number}", study="tiny")).path) for number in range(runs)]
         shape = JobShape(profile.memory_bytes, 600, 1, processes)
         submit(
@@ -38,8 +38,8 @@ def said(cluster, root, tmp_path, monkeypatch):
             jobs_folder(root / "tiny"),
             "tiny",
         )
-        until(lambda: len([*heard.glob("[0-9]*")]) == tasks)
-        ranked = sorted(heard.glob("[0-9]*"), key=lambda path: tuple(map(int, path.name.split("-"))))
+        until(lambda: len([*reports.glob("[0-9]*")]) == tasks)
+        ranked = sorted(reports.glob("[0-9]*"), key=lambda path: tuple(map(int, path.name.split("-"))))
         return [path.read_text().split() for path in ranked]
 
     return jobs

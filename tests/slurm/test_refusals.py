@@ -179,11 +179,11 @@ def test_a_run_that_slurm_accepts_and_never_starts_is_named(
     slurm("cancel", "tiny", rc=0)
     _, stderr = launch.communicate(timeout=600)
     (run,) = root.glob("tiny/[0-9a-f]*")
-    named = [
+    lines = [
         line for line in stderr.splitlines() if line.startswith(f"tiny/{run.name}: {path}:3:1: QOSMaxCpu")
     ]
-    assert len(named) == 1
-    assert f"it never starts as asked: `runner cancel tiny/{run.name}` ends that" in named[0]
+    assert len(lines) == 1
+    assert f"it never starts as asked: `runner cancel tiny/{run.name}` ends that" in lines[0]
 
 
 def test_a_reason_that_comes_later_is_told_while_waiting(
@@ -241,7 +241,7 @@ def test_a_run_that_goes_on_for_accounting_alone_is_lost_and_can_be_launched_aga
     )
     states = daemons.ask("sacct", "-nXP", "-j", row["job_id"], "-o", "State,End")
     assert states.strip() in ("RUNNING|Unknown", "PENDING|Unknown")
-    assert [each["phase"] for each in rows()] == ["running"], "it may have ended a moment ago"
+    assert [entry["phase"] for entry in rows()] == ["running"], "it may have ended a moment ago"
     cancelled = slurm("cancel", "tiny", rc=1).stderr
     assert f"Slurm's controller does not know its job {row['job_id']}" in cancelled
     monkeypatch.setattr(reconcile, "ACCOUNTING_DELAY", timedelta())
@@ -252,4 +252,4 @@ def test_a_run_that_goes_on_for_accounting_alone_is_lost_and_can_be_launched_aga
     assert "1 submitted" in slurm("launch", path, "--profile", profile(), rc=0).stderr
     until(lambda: training(root))
     slurm("cancel", "tiny", rc=0)
-    until(lambda: [each["outcome"] for each in rows()] == ["cancelled"])
+    until(lambda: [entry["outcome"] for entry in rows()] == ["cancelled"])

@@ -117,8 +117,8 @@ def test_two_users_work_in_a_project_folder_and_in_one_root_and_read_the_results
         owner.does("chmod", "+t", root)
     place = owner.project if sticky else root
     for user, study in ((owner, "first"), (neighbour, "second")):
-        launched = user.launch(root, study, "--wait")
-        assert launched.stderr.count(f"group {GROUP} can write to {place} and replace {root}/{study}: ") == 1
+        process = user.launch(root, study, "--wait")
+        assert process.stderr.count(f"group {GROUP} can write to {place} and replace {root}/{study}: ") == 1
         assert (root / study).stat().st_mode & 0o022 == 0
         # Under the sticky bit nobody can replace the database of who was first.
         user.runner(root, "collect", rc=2 if sticky and user is neighbour else 0)
@@ -161,11 +161,11 @@ class Attack:
         os.setgroups([])
         os.setegid(GROUP)
         os.seteuid(pwd.getpwnam(self.neighbour.name).pw_uid)
-        before = os.umask(0)  # the owner's jobs may write to what is planted
+        mask = os.umask(0)  # the owner's jobs may write to what is planted
         try:
             yield
         finally:
-            os.umask(before)
+            os.umask(mask)
             os.seteuid(0)
             os.setegid(0)
 
@@ -283,7 +283,7 @@ def nodes(open_cluster):
         become("RESUME")
 
 
-def said(attack):
+def answer(attack):
     """What the jobs printed where Slurm has put it."""
     return "\n".join(path.read_text() for path in attack.study.glob(".submitit/*_log.*"))
 
@@ -309,7 +309,7 @@ def test_a_job_that_waits_runs_nothing_that_was_planted_in_its_folders_place(use
     until(lambda: not queued(owner))
     owner.does("sh", "-c", ". ~/.profile", rc=None)
     attack.failed()
-    assert re.search(message, said(attack)), said(attack)
+    assert re.search(message, answer(attack)), answer(attack)
     assert not list(attack.folder.glob("runs/tiny/*/attempt-*/result.json"))
 
 
@@ -327,15 +327,15 @@ def test_a_job_that_is_requeued_runs_nothing_that_was_planted_since_its_start(us
     nodes("RESUME")
     until(lambda: not queued(owner))
     attack.failed()
-    assert "refused: " in said(attack) or "was edited" in said(attack), said(attack)
+    assert "refused: " in answer(attack) or "was edited" in answer(attack), answer(attack)
 
 
 def next_job(attack):
     """What a run writes to have its batch script go on in a next job, and add a line to its ledger."""
-    asked = attack.study / ".submitit" / f"{attack.job}_next.0"
+    request = attack.study / ".submitit" / f"{attack.job}_next.0"
     start_file = attack.owner.home / ".profile"
     lines = [f"{event}\t{start_file}\ttouch {attack.mark}\n" for event in ("submitted", "released")]
-    asked.write_text("".join(lines))
+    request.write_text("".join(lines))
 
 
 @pytest.mark.parametrize("plant", [other_code, next_job])

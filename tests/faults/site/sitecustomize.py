@@ -106,12 +106,12 @@ def keep_compiled(folder):
 
     compiled = SourceFileLoader.source_to_code
 
-    def source_to_code(loader, data, path, **how):
+    def source_to_code(loader, data, path, **options):
         cache = Path(folder, f"{hashlib.sha256(data).hexdigest()}.{sys.implementation.cache_tag}")
         try:
             code = marshal.loads(cache.read_bytes())
         except OSError:
-            code = compiled(loader, data, path, **how)
+            code = compiled(loader, data, path, **options)
             with contextlib.suppress(OSError):  # another user's folder
                 (aside := cache.with_name(f"{cache.name}.{os.getpid()}")).write_bytes(marshal.dumps(code))
                 aside.replace(cache)

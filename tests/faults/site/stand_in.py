@@ -83,21 +83,21 @@ def train(config, source, report, checkpoints=None, judge=None, audited=None, wo
                     keeper.keep(step, position)
 
 
-def save(kept, state, step, position, world, group, hold=None):
+def save(folder, state, step, position, world, group, hold=None):
     """Do what `model.training.parallel.shards.save` does: of a run that stops, nobody leaves before its checkpoint is there."""
     from model.training import checkpoint
 
     if world.is_first:
-        checkpoint.save(kept, state, step, position, hold or checkpoint.tensorfile.passing)
+        checkpoint.save(folder, state, step, position, hold or checkpoint.tensorfile.passing)
     if hold is None:
         world.gather(None)
 
 
-def load(kept, state, _world):
+def load(folder, state, _world):
     """Do what `model.training.parallel.shards.load` does."""
     from model.training import checkpoint
 
-    return checkpoint.load(kept, state)
+    return checkpoint.load(folder, state)
 
 
 class Backends(ModuleType):

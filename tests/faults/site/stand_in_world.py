@@ -66,7 +66,7 @@ def join(place, _parallel, _device, listening=None):
         world.links[0].flush()
         return world
     with listening:
-        met = [listening.accept()[0].makefile("rwb") for _ in range(place.size - 1)]
-    ranks = [pickle.load(link) for link in met]
-    world.links = [link for _, link in sorted(zip(ranks, met, strict=True), key=lambda pair: pair[0])]
+        links = [listening.accept()[0].makefile("rwb") for _ in range(place.size - 1)]
+    ranks = [pickle.load(link) for link in links]
+    world.links = [link for _, link in sorted(zip(ranks, links, strict=True), key=lambda pair: pair[0])]
     return world

@@ -21,8 +21,8 @@ VERBS = list(verbs())
 
 
 def test_help_lists_every_verb(cli):
-    listed = cli("--help").out
-    assert [verb for verb in VERBS if f"\n  {verb} " not in listed] == []
+    overview = cli("--help").out
+    assert [verb for verb in VERBS if f"\n  {verb} " not in overview] == []
 
 
 def test_help_shows_the_verbs_of_every_day_first_and_each_verb_once(cli):
@@ -100,8 +100,8 @@ def test_a_main_verb_shows_examples_that_can_be_typed(cli, verb):
     group = typer.main.get_command(app)
     assert examples(verb)
     for line in examples(verb):
-        program, named, *arguments = shlex.split(line.partition(" > ")[0])
-        assert (program, named) == ("runner", verb)
+        program, word, *arguments = shlex.split(line.partition(" > ")[0])
+        assert (program, word) == ("runner", verb)
         command = group.get_command(group.make_context("runner", [verb]), verb)
         command.make_context(verb, arguments)
         assert f"\n  {line}\n" in cli(verb, "--help").out
@@ -131,14 +131,16 @@ def with_a_path(command, path):
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_path_of_a_verb_can_begin_with_a_tilde_and_is_not_a_url(cli, tmp_path, monkeypatch, verb):
     monkeypatch.setenv("HOME", str(tmp_path))
-    module, taken = import_module(f"runner.commands.{verbs()[verb].stem}"), {}
+    module, values = import_module(f"runner.commands.{verbs()[verb].stem}"), {}
     words, names = with_a_path(module.command, "~/x")
     if words is None:
         return
-    monkeypatch.setattr(module, "command", wraps(module.command)(lambda **arguments: taken.update(arguments)))
+    monkeypatch.setattr(
+        module, "command", wraps(module.command)(lambda **arguments: values.update(arguments))
+    )
     assert cli(verb, *words) == (0, "", "")
     for name in names:
-        assert taken[name] in (tmp_path / "x", [tmp_path / "x"])
+        assert values[name] in (tmp_path / "x", [tmp_path / "x"])
     code, out, err = cli(verb, *with_a_path(module.command, "https://x.org/x")[0])
     assert (code, out) == (2, "")
     assert "is a URL, not a path of this machine" in err
@@ -245,20 +247,20 @@ def test_status_and_retry_of_a_run_are_about_that_run(cli, root, two_studies):
 
 def test_a_repeated_only_of_one_factor_is_a_union(cli, study):
     path = study("matrix: {seed: [0, 1, 2]}\n")
-    both = cli("expand", path, "--only", "seed=2", "--only", "seed=0", "--json").out
-    assert [cell["factors"]["seed"] for cell in json.loads(both)] == [0, 2]
+    stdout = cli("expand", path, "--only", "seed=2", "--only", "seed=0", "--json").out
+    assert [cell["factors"]["seed"] for cell in json.loads(stdout)] == [0, 2]
 
 
 def test_a_backend_that_is_named_twice_is_verified_once(cli, monkeypatch):
     from analysis.store import collect
     from runner.commands import verify
 
-    asked = []
-    monkeypatch.setattr(verify, "verify", lambda names, *_: asked.append(names) or [])
+    requests = []
+    monkeypatch.setattr(verify, "verify", lambda names, *_: requests.append(names) or [])
     monkeypatch.setattr(collect, "collect_certificates", lambda root: None)
     done = cli("verify", "--backend", "math", "-b", "math", "-b", "tiled", "--device", "cpu")
     assert done.code == 1  # the stand-in gives neither of the two a verdict
-    assert asked == [["math", "tiled"]]
+    assert requests == [["math", "tiled"]]
 
 
 def test_messages_go_wherever_stderr_is_by_then(capsys):
@@ -361,8 +363,8 @@ def test_init_copies_a_shipped_profile_and_says_what_to_fill_in(cli, tmp_path, n
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if "your-project" in line.partition("#")[0]
     ]
-    named = re.findall(rf"new/cluster_profiles/{name}.yaml:(\d+):\d+: .*: put your own project", done.err)
-    assert [int(number) for number in named] == lines
+    numbers = re.findall(rf"new/cluster_profiles/{name}.yaml:(\d+):\d+: .*: put your own project", done.err)
+    assert [int(number) for number in numbers] == lines
     assert cli("expand", "new/experiments/first.yaml", "--profile", name, "--scale", "full").code == 0
 
 
@@ -373,9 +375,9 @@ def test_init_adds_a_profile_to_a_starter_and_changes_no_file(cli, tmp_path):
     done = cli("init", "new", "--profile", "lumi")
     assert (done.code, done.out) == (0, "new/cluster_profiles/lumi.yaml\n")
     assert study.read_text() == "mine"
-    again = cli("init", "new", "--profile", "lumi")
-    assert again.code == 2
-    assert "new/cluster_profiles/lumi.yaml already exists" in again.err
+    refusal = cli("init", "new", "--profile", "lumi")
+    assert refusal.code == 2
+    assert "new/cluster_profiles/lumi.yaml already exists" in refusal.err
 
 
 @pytest.mark.trains

@@ -176,11 +176,11 @@ def test_repeats_that_until_added_stay_when_it_ends_or_goes(launch, root):
 def test_a_retry_and_a_rehearsal_change_nothing_of_this(launch, study, root):
     launch(TWO)
     launch(OTHER)
-    before = study_record(root, "tiny")
-    again = planned_again(root, states(root), read_cluster("local"))
-    assert again.record is None and rehearsal(again).record is None
-    write_runs(again)
-    assert study_record(root, "tiny") == before
+    record = study_record(root, "tiny")
+    retry = planned_again(root, states(root), read_cluster("local"))
+    assert retry.record is None and rehearsal(retry).record is None
+    write_runs(retry)
+    assert study_record(root, "tiny") == record
 
 
 def test_runs_that_are_done_get_other_names_where_no_cluster_is(launch, study, root, monkeypatch):
@@ -190,8 +190,8 @@ def test_runs_that_are_done_get_other_names_where_no_cluster_is(launch, study, r
         TWO + "rules: [{where: {train.learning_rate: [1e-3, 3e-3]}, label: 'at {train.learning_rate}'}]\n"
     )
     parsed = read_study(path)
-    whole = plan(parsed, expand(parsed), "full", read_cluster("slurm"), root)
-    assert not whole.left and submit(whole, wait=False) == []
+    planned = plan(parsed, expand(parsed), "full", read_cluster("slurm"), root)
+    assert not planned.left and submit(planned, wait=False) == []
     assert labels(root) == {"at 0.001": 2, "at 0.003": 2}
 
 
@@ -221,8 +221,8 @@ def test_a_report_leaves_them_out_says_so_and_shows_them_if_asked(launch, root, 
     assert "runner report tiny --removed" in page
     runs = (tmp_path / "page" / "data" / "runs.csv").read_text()
     assert "learning_rate=0.003" not in runs and "learning_rate=0.01" in runs
-    whole = build_report(root, "tiny", tmp_path / "whole", removed=True).read_text()
-    assert "2 runs of these are no longer in the study (2 with train.learning_rate=0.003)." in whole
+    complete = build_report(root, "tiny", tmp_path / "whole", removed=True).read_text()
+    assert "2 runs of these are no longer in the study (2 with train.learning_rate=0.003)." in complete
     for report in ("page", "whole"):
         done = audit(tmp_path / report, root)
         assert (done.findings, done.numbers > 100) == ([], True)
@@ -297,8 +297,8 @@ def test_a_named_query_answers_as_the_report_does(runner, launch):
     launch(TWO)
     launch(OTHER)
     runner("collect", rc=0)
-    named = runner("sql", "@runs", "--study", "tiny", "--format", "csv", rc=0).stdout
-    assert "learning_rate=0.01," in named and "learning_rate=0.003," not in named
+    table = runner("sql", "@runs", "--study", "tiny", "--format", "csv", rc=0).stdout
+    assert "learning_rate=0.01," in table and "learning_rate=0.003," not in table
 
 
 def test_compare_leaves_them_out_unless_asked(cli, launch, root, tmp_path):
@@ -356,8 +356,8 @@ def test_a_file_goes_on_with_its_study_if_it_was_moved_or_says_the_same(launch, 
     first.rename(tmp_path / "renamed.yaml")
     (tmp_path / "renamed.yaml").write_text("name: tiny\n" + (tmp_path / "renamed.yaml").read_text())
     assert launch("", path=tmp_path / "renamed.yaml") == {"train.learning_rate=0.01": 2}
-    again = planned_again(root, states(root), read_cluster("local"))
-    assert again.study.path == tmp_path / "renamed.yaml", "a retry finds the file where it is now"
+    retry = planned_again(root, states(root), read_cluster("local"))
+    assert retry.study.path == tmp_path / "renamed.yaml", "a retry finds the file where it is now"
 
 
 def test_a_name_that_its_file_has_given_up_can_be_taken_by_another(launch, study, root, tmp_path):
@@ -382,22 +382,22 @@ LABEL = "rules: [{{where: {{train.learning_rate: 1e-3}}, label: {}}}]\n"
 
 @pytest.mark.fault
 def test_a_report_says_which_launch_renews_what_the_file_says_otherwise(launch, study, cli):
-    def said(extra, *targets):
+    def notices(extra, *targets):
         study(extra)
         done = cli("report", *targets, "--out", "page", "--figures", "svg", "--no-records")
         assert done.code == 0, done.err
         return [line for line in done.err.splitlines() if "changed since" in line]
 
-    launched = TWO + LABEL.format("slow") + "margins: {loss: 0.1}\n"
-    launch(launched)
-    path = study(launched)
-    assert said(launched, "tiny") == said(launched + "repeats: 2\n", "tiny") == []
-    renamed = launched.replace("slow", "steady")
-    (label,) = said(renamed, "tiny")
+    text = TWO + LABEL.format("slow") + "margins: {loss: 0.1}\n"
+    launch(text)
+    path = study(text)
+    assert notices(text, "tiny") == notices(text + "repeats: 2\n", "tiny") == []
+    renamed = text.replace("slow", "steady")
+    (label,) = notices(renamed, "tiny")
     assert f"{path}: labels changed since the launch" in label
     assert f"launch {path} --profile local --scale full` renews that" in label
-    assert said(renamed, str(path)) == [label]
-    (margin,) = said(launched.replace("0.1", "0.3"), "tiny")
+    assert notices(renamed, str(path)) == [label]
+    (margin,) = notices(text.replace("0.1", "0.3"), "tiny")
     assert "margins changed since the launch, and the report judges by those of the launch" in margin
     launch(renamed)
-    assert said(renamed, "tiny") == []
+    assert notices(renamed, "tiny") == []

@@ -55,16 +55,16 @@ def test_an_import_says_what_it_found_and_a_second_one_changes_nothing(
     assert first.out.count(" imported\n") == 2
     assert "note: baseline: the first record" in first.out
     assert "2 imported runs in the study, 0 errors found in their logs; none has a certificate" in first.err
-    before = _files(root)
-    assert {path.rpartition("/")[2] for path in before} == {
+    contents = _files(root)
+    assert {path.rpartition("/")[2] for path in contents} == {
         "run.json",
         "manifest.json",
         "steps.jsonl",
         "result.json",
     }
-    again = cli("import", *reversed(logs), "--format", "lsai", "--study", "theirs")
-    assert again.out.count(" unchanged\n") == 2
-    assert _files(root) == before
+    repeat = cli("import", *reversed(logs), "--format", "lsai", "--study", "theirs")
+    assert repeat.out.count(" unchanged\n") == 2
+    assert _files(root) == contents
 
 
 def test_a_copy_under_another_name_is_the_same_run_and_another_log_a_new_one(
@@ -127,10 +127,10 @@ def test_imported_runs_are_rows_like_others_marked_and_with_the_rates_of_their_l
 
 def test_the_database_can_be_rebuilt_from_imported_runs(theirs: Cli) -> None:
     query = "select * exclude (created_at) from runs order by label"
-    before = _sql(theirs, query)
+    rows = _sql(theirs, query)
     assert theirs("collect", "--rebuild", "theirs").code == 2, "it would discard all studies"
     assert theirs("collect", "--rebuild").code == 0
-    assert _sql(theirs, query) == before
+    assert _sql(theirs, query) == rows
 
 
 def test_status_and_explain_mark_imported_runs_and_say_that_they_have_no_certificate(theirs: Cli) -> None:
@@ -233,8 +233,8 @@ def test_an_import_that_was_killed_leaves_nothing_that_looks_like_a_run(
         assert cli("import", *logs, "--format", "lsai", "--study", "theirs").code == 130
     assert len(list((root / "theirs").glob("log-*"))) == 1
     assert cli("collect").code == 0
-    again = cli("import", *logs, "--format", "lsai", "--study", "theirs")
-    assert sorted(line.split()[-1] for line in again.out.splitlines()[1:3]) == ["imported", "unchanged"]
+    repeat = cli("import", *logs, "--format", "lsai", "--study", "theirs")
+    assert sorted(line.split()[-1] for line in repeat.out.splitlines()[1:3]) == ["imported", "unchanged"]
     assert not list((root / "theirs").glob(".log-*"))
 
 
@@ -263,7 +263,7 @@ def test_of_several_files_the_good_ones_are_imported_and_the_exit_code_is_1(
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    "arguments, words",
+    "arguments, message",
     [
         (("--format", "lsay", "--study", "x"), "unknown format 'lsay' (did you mean 'lsai'?"),
         (("--format", "lsai", "--study", "a/b"), "--study a/b: a name has at most 100 letters"),
@@ -279,11 +279,11 @@ def test_of_several_files_the_good_ones_are_imported_and_the_exit_code_is_1(
     ],
 )
 def test_wrong_options_are_refused_with_what_is_right(
-    cli: Cli, logs: list[Path], arguments: tuple[str, ...], words: str
+    cli: Cli, logs: list[Path], arguments: tuple[str, ...], message: str
 ) -> None:
     refused = cli("import", *logs, *arguments)
     assert refused.code == 2
-    assert words in refused.err
+    assert message in refused.err
     assert "Traceback" not in refused.err
 
 
@@ -307,14 +307,14 @@ MAPPINGS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.refused
-@pytest.mark.parametrize("text, words", MAPPINGS.values(), ids=MAPPINGS)
+@pytest.mark.parametrize("text, message", MAPPINGS.values(), ids=MAPPINGS)
 def test_a_wrong_mapping_is_refused_with_file_line_and_column(
-    cli: Cli, logs: list[Path], tmp_path: Path, text: str, words: str
+    cli: Cli, logs: list[Path], tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "m.yaml").write_text(text)
     refused = cli("import", *logs, "--format", "jsonl", "--study", "x", "--mapping", "m.yaml")
     assert refused.code == 2
-    assert words in refused.err, refused.err
+    assert message in refused.err, refused.err
     assert "Traceback" not in refused.err
 
 
@@ -376,11 +376,11 @@ def test_one_log_does_not_count_as_two_runs(cli: Cli, tmp_path: Path) -> None:
     for name, lines in (("long", rows), ("short", rows[:2]), ("anew", [f"{row},a" for row in rows])):
         head = "step,loss,time" + ",note" * (name == "anew")
         (tmp_path / f"{name}.csv").write_text("\n".join([head, *lines, ""]))
-    for names, why in ((("long", "anew"), "has the same records as"), (("short", "long"), "continues")):
-        both = cli("import", *(f"{name}.csv" for name in names), "--format", "csv", "--study", names[0])
-        assert both.code == 2
-        assert f"{names[1]}.csv: it {why} {names[0]}/log-" in both.err
-        assert both.err.endswith("records: leave one out\n")
+    for names, reason in ((("long", "anew"), "has the same records as"), (("short", "long"), "continues")):
+        refusal = cli("import", *(f"{name}.csv" for name in names), "--format", "csv", "--study", names[0])
+        assert refusal.code == 2
+        assert f"{names[1]}.csv: it {reason} {names[0]}/log-" in refusal.err
+        assert refusal.err.endswith("records: leave one out\n")
     (tmp_path / "runs.csv").write_text("name,step,loss\na,1,9\na,2,8\n")
     (tmp_path / "runs.yaml").write_text("run: name\n")
     assert cli("import", "runs.csv", "--format", "csv", "--study", "runs").code == 0

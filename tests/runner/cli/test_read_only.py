@@ -28,9 +28,9 @@ def kept(root, request, monkeypatch, tmp_path):
         collect(root)
     access = os.access
 
-    def refused(path, mode, **how):
+    def refused(path, mode, **options):
         inside = Path(os.fsdecode(path)).resolve().is_relative_to(root)
-        return not (inside and mode & os.W_OK) and access(path, mode, **how)
+        return not (inside and mode & os.W_OK) and access(path, mode, **options)
 
     monkeypatch.setattr(os, "access", refused)
     yield root
@@ -45,10 +45,10 @@ def tree(root):
 def test_what_only_reads_works(cli, kept, command):
     import shlex
 
-    before = tree(kept)
+    files = tree(kept)
     code, out, err = cli(*shlex.split(command))
     assert code == 0 and (out or command.startswith("sql")), err  # a child process answers SQL
-    assert tree(kept) == before
+    assert tree(kept) == files
 
 
 def test_collect_says_what_works_without_it(cli, kept):

@@ -246,12 +246,12 @@ def test_a_retry_guesses_no_axis_for_another_setting(cli, root):
 def test_a_retry_says_why_it_needs_the_studys_file_and_the_profile(cli, root, tmp_path):
     run = {"study": "tiny", "study_file": "tiny.yaml", "launched_in": str(tmp_path)}
     completed(root, "r1", profile_file=str(tmp_path / "p.yaml"), **run)
-    again = ("retry", "tiny", "--outcome", "completed")
+    command = ("retry", "tiny", "--outcome", "completed")
     (tmp_path / "p.yaml").write_text("executor: lokal\n")
-    lines = cli(*again).err.splitlines()
+    lines = cli(*command).err.splitlines()
     assert lines[0].startswith(f"{tmp_path}/p.yaml:1:1: ")
     assert lines[-1] == "tiny/r1 was launched with it: choose a profile with --profile"
-    lines = cli(*again, "--profile", "local").err.splitlines()
+    lines = cli(*command, "--profile", "local").err.splitlines()
     assert lines[0].startswith(f"{tmp_path}/tiny.yaml: No such file")
     assert lines[-1] == "runs of tiny were launched from it: put it back to restart them"
 

@@ -40,13 +40,13 @@ VERBS = {
 }
 
 
-def check(shown, piped, width):
+def check(text, piped, width):
     """Every line fits, and every number is one of those that the table has elsewhere."""
-    shown = STYLE.sub("", shown)
-    assert [line for line in shown.splitlines() if cell_len(line.rstrip()) > width] == []
-    shown = re.sub(r"\d+ of \d+\s+columns\s+(is|are)\s+left", "", shown)
+    text = STYLE.sub("", text)
+    assert [line for line in text.splitlines() if cell_len(line.rstrip()) > width] == []
+    text = re.sub(r"\d+ of \d+\s+columns\s+(is|are)\s+left", "", text)
     broken = [word for word in piped.split() if len(word) > 20]  # paths and other long names
-    cut = [number for number in numbers(shown) - numbers(piped) if not any(number in word for word in broken)]
+    cut = [number for number in numbers(text) - numbers(piped) if not any(number in word for word in broken)]
     assert cut == []
 
 
@@ -59,11 +59,11 @@ def numbers(text):
 def terminal(monkeypatch):
     """Standard output is a terminal with this many columns."""
 
-    def of(width):
+    def resize(width):
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         monkeypatch.setenv("COLUMNS", str(width))
 
-    return of
+    return resize
 
 
 @pytest.fixture(scope="module")

@@ -29,11 +29,11 @@ def test_what_is_there_of_another_root_stays_and_both_are_named(cli, roots, tmp_
     a, b = roots
     for _ in range(2):
         assert cli(*command.split(), root=a).code == 0, "its own may be made again"
-    before = {path: path.read_bytes() for path in (tmp_path / place).rglob("*") if path.is_file()}
+    files = {path: path.read_bytes() for path in (tmp_path / place).rglob("*") if path.is_file()}
     refused = cli(*command.split(), root=b)
     assert refused.code == 2
     assert str(a) in refused.err and str(b) in refused.err and "--replace" in refused.err
-    assert before == {path: path.read_bytes() for path in (tmp_path / place).rglob("*") if path.is_file()}
+    assert files == {path: path.read_bytes() for path in (tmp_path / place).rglob("*") if path.is_file()}
     assert cli(*command.split(), "--replace", root=b).code == 0
     assert cli(*command.split(), root=a).code == 2
 
@@ -59,9 +59,9 @@ def test_a_page_of_certificates_stays(roots, tmp_path):
 
 
 def test_batch_scripts_of_another_root_stay(cli, roots, study, tmp_path):
-    asked = ("launch", study(name="mine"), "-p", "h100", "--dry-run", "--scripts", "scripts")
-    assert cli(*asked, root=roots[0]).code == cli(*asked, root=roots[0]).code == 0
-    refused = cli(*asked, root=roots[1])
+    command = ("launch", study(name="mine"), "-p", "h100", "--dry-run", "--scripts", "scripts")
+    assert cli(*command, root=roots[0]).code == cli(*command, root=roots[0]).code == 0
+    refused = cli(*command, root=roots[1])
     assert refused.code == 2 and "mine-1.sh is no script of this study and root" in refused.err
 
 

@@ -58,29 +58,29 @@ def test_all_blocks_are_planned_by_the_first_launch(launch, root):
     launch("--blocks", "1", "--dry-run")
     assert not root.exists()
     launch("--blocks", "1")
-    ended = min(state.event("ended").time for state in states(root) if state.latest)
-    before = {state.brief.run_id: state.run for state in states(root)}
-    assert len(before) == 9
+    end = min(state.event("ended").time for state in states(root) if state.latest)
+    runs = {state.brief.run_id: state.run for state in states(root)}
+    assert len(runs) == 9
     status = CliRunner().invoke(app, ["--root", str(root), "status"])
     assert "6 planned" in status.stderr
     assert "9 runs" in status.stderr
     assert status.stdout.count(" planned ") == 6
     launch("--blocks", "2")
     for state in states(root):
-        planned = before[state.brief.run_id]
+        planned = runs[state.brief.run_id]
         assert state.outcome is Outcome.COMPLETED
-        assert state.run.created_at == planned.created_at < ended
+        assert state.run.created_at == planned.created_at < end
         assert (state.run.block, state.run.position) == (planned.block, planned.position)
 
 
 def test_the_plan_of_later_blocks_travels_with_the_archive(launch, root, tmp_path):
     launch("--blocks", "1")
-    before = {state.brief.run_id: state.run.created_at for state in states(root)}
+    times = {state.brief.run_id: state.run.created_at for state in states(root)}
     pack(root, "tiny", tmp_path / "tiny.tar.gz")
     shutil.rmtree(root)
     assert unpack(tmp_path / "tiny.tar.gz", root).added == 9
     assert "3 runs of block 2 to start; 3 runs left" in launch("--blocks", "1").stderr
-    assert {state.brief.run_id: state.run.created_at for state in states(root)} == before
+    assert {state.brief.run_id: state.run.created_at for state in states(root)} == times
 
 
 def test_a_study_that_changed_between_blocks_no_longer_has_the_runs_of_the_rest(launch, root):
@@ -126,11 +126,11 @@ def test_what_a_block_was_cut_off_in_runs_again_before_the_next_block(launch, ro
 def test_a_run_that_never_came_back_is_in_a_block_of_its_own(launch, root):
     """Its machine was another one, so it must not look like a part of the first block."""
     launch("--blocks", "1")
-    gone = next(state for state in states(root) if state.run.config.attention == "math" and state.latest)
-    shutil.rmtree(gone.folder.path)
+    absent = next(state for state in states(root) if state.run.config.attention == "math" and state.latest)
+    shutil.rmtree(absent.folder.path)
     assert "3 runs of block 2 to start; 4 runs left" in launch("--blocks", "1").stderr
-    again = next(state for state in states(root) if state.brief.run_id == gone.brief.run_id)
-    assert (again.phase, again.run.block) == ("planned", 4)
+    replanned = next(state for state in states(root) if state.brief.run_id == absent.brief.run_id)
+    assert (replanned.phase, replanned.run.block) == ("planned", 4)
 
 
 def test_a_block_in_flight_is_not_overtaken(launch, root):
@@ -147,9 +147,9 @@ def test_a_run_that_fails_by_itself_holds_up_no_later_block(launch, root, outcom
 
 
 def test_only_the_next_blocks_cost_is_shown(launch, root, study, tmp_path):
-    whole = launch("--dry-run").stdout
+    stdout = launch("--dry-run").stdout
     block = launch("--dry-run", "--blocks", "1").stdout
-    assert (whole.count("start"), block.count("start")) == (9, 3)
+    assert (stdout.count("start"), block.count("start")) == (9, 3)
 
 
 @pytest.mark.refused

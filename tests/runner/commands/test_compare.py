@@ -94,14 +94,14 @@ def test_a_slower_group_exits_with_1_and_is_named() -> None:
     assert next(line for line in lines if line[0] == "flash" and "slower" in line)
 
 
-@pytest.mark.parametrize("left", ["report", "database"])
-def test_a_study_counts_of_which_only_a_report_or_the_database_is_left(tmp_path: Path, left: str) -> None:
+@pytest.mark.parametrize("source", ["report", "database"])
+def test_a_study_counts_of_which_only_a_report_or_the_database_is_left(tmp_path: Path, source: str) -> None:
     study(tmp_path / "root", BEFORE)
     collect(tmp_path / "root")
     report = build_report(tmp_path / "root", "backends", tmp_path / "report").parent
-    shutil.rmtree(tmp_path / "root" / "backends" if left == "database" else tmp_path / "root")
-    before = report if left == "report" else tmp_path / "root/backends"
-    done = compare(str(before), "slow/backends", *MARGINS)
+    shutil.rmtree(tmp_path / "root" / "backends" if source == "database" else tmp_path / "root")
+    side = report if source == "report" else tmp_path / "root/backends"
+    done = compare(str(side), "slow/backends", *MARGINS)
     assert done.exit_code == 1, done.output
     assert "flash: speed: Rate -9.09 %" in done.stderr and "auto: " not in done.stderr
 
@@ -140,8 +140,8 @@ def test_without_margins_the_exit_code_is_0_and_why_is_said_unless_it_is_to_be_s
 
 def test_an_outcome_that_became_worse_exits_with_1(tmp_path: Path) -> None:
     for name, outcome in (("first", "completed"), ("second", "oom_gpu"), ("expected", "oom_gpu")):
-        wanted = Outcome.OOM_GPU if name == "expected" else Outcome.COMPLETED
-        folder = Folder(tmp_path / name, plan("r1", expected_outcome=wanted))
+        expected = Outcome.OOM_GPU if name == "expected" else Outcome.COMPLETED
+        folder = Folder(tmp_path / name, plan("r1", expected_outcome=expected))
         folder.start()
         folder.end(outcome)
     assert compare(str(tmp_path / "first"), str(tmp_path / "expected"), *MARGINS).exit_code == 0
@@ -180,10 +180,10 @@ def test_what_cannot_be_compared_is_refused_with_what_to_type_instead(arguments,
 
 
 def test_runs_of_inference_are_compared_by_speed_and_not_by_losses_that_they_lack(tmp_path: Path) -> None:
-    for side, more in (("first", 0), ("second", 1e-5)):
+    for side, slowdown in (("first", 0), ("second", 1e-5)):
         for repeat in (1, 2, 3):
             (tmp_path / side).mkdir(exist_ok=True)
-            seconds = 0.1 + repeat / 1e4 + more
+            seconds = 0.1 + repeat / 1e4 + slowdown
             inferred(tmp_path / side, "flash", seconds=seconds, run_id=f"r{repeat}", repeat=repeat)
     done = compare(str(tmp_path / "first"), str(tmp_path / "second"), *MARGINS, "--across", "all", "--json")
     (group,) = json.loads(done.stdout)["groups"]
@@ -210,10 +210,10 @@ def test_a_single_run_before_and_after_is_compared_by_its_records(tmp_path: Path
         for step in range(1, 101):
             folder.step(step, seconds + step % 4 / 1000, steps=1)
         folder.end()
-    where = [f"{tmp_path}/backends@{sha[:8]}" for sha in (BEFORE, AFTER)]
-    done = compare(*where, *MARGINS)
+    sides = [f"{tmp_path}/backends@{sha[:8]}" for sha in (BEFORE, AFTER)]
+    done = compare(*sides, *MARGINS)
     assert done.exit_code == 0
-    printed = " ".join(done.stdout.split())
-    assert "-19.94 % (-19.94 to -19.94) observed" in printed
-    assert "auto speed observed not a finding: in one run each" in printed
-    assert compare(*where, *MARGINS, "--single-runs").exit_code == 1
+    text = " ".join(done.stdout.split())
+    assert "-19.94 % (-19.94 to -19.94) observed" in text
+    assert "auto speed observed not a finding: in one run each" in text
+    assert compare(*sides, *MARGINS, "--single-runs").exit_code == 1

@@ -68,9 +68,9 @@ def test_a_backend_that_cannot_be_loaded_does_not_hide_the_others(t4, found, mon
 
 
 @pytest.mark.parametrize(
-    ("takes", "how"), [(True, "a control group"), (False, "watching each run"), (None, "watching each run")]
+    ("takes", "means"), [(True, "a control group"), (False, "watching each run"), (None, "watching each run")]
 )
-def test_a_memory_limit_is_by_a_control_group_only_if_that_takes_a_process(found, monkeypatch, takes, how):
+def test_a_memory_limit_is_by_a_control_group_only_if_that_takes_a_process(found, monkeypatch, takes, means):
     class Group:
         def add(self, pid):
             os.kill(pid, 0)  # it runs
@@ -80,7 +80,7 @@ def test_a_memory_limit_is_by_a_control_group_only_if_that_takes_a_process(found
             pass
 
     monkeypatch.setattr(hostmemory.ControlGroup, "make", lambda *about: None if takes is None else Group())
-    assert found()["memory limit"].found == f"3.0 GiB per process (`memory` of profile local), by {how}"
+    assert found()["memory limit"].found == f"3.0 GiB per process (`memory` of profile local), by {means}"
 
 
 def test_no_backend_tells_anybody_to_train_in_float16(t4):

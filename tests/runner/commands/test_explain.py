@@ -57,16 +57,16 @@ def test_a_job_that_goes_on_is_no_retry(root, profile):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "why"),
+    ("outcome", "reason"),
     [
         ("completed", "it completed"), ("oom_gpu", "it ended as the study expects"), ("cancelled", "it was cancelled"),
         ("failed", "it would end the same way again"), ("timeout", "its time was up, and it may not go on in a next job"),
     ],
 )  # fmt: skip
-def test_what_is_not_retried_says_why(root, profile, outcome, why):
+def test_what_is_not_retried_says_why(root, profile, outcome, reason):
     folder = Folder(root, plan("r1", expected_outcome="oom_gpu", **profile))
     slurm_attempt(folder, 1, outcome)
-    assert retries(folder) == [f"not retried: {why}"]
+    assert retries(folder) == [f"not retried: {reason}"]
 
 
 def test_nothing_is_retried_on_this_machine(root, profile):

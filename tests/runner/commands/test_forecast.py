@@ -55,11 +55,11 @@ def test_processes_share_a_runs_work():
 
 def test_starting_a_run_counts_as_it_usually_takes_not_as_the_first_that_certified():
     forecast = Forecast([run(name) for name in "abcd"], parallel=1)
-    for name, begun, took in (("a", 0, 60), ("b", 100, 2)):
-        forecast.started(name, begun)
-        forecast.stepped(name, record(1, 1.0), begun + took + 1)
-        forecast.stepped(name, record(10, 1.0, steps=9), begun + took + 10)
-        forecast.ended(name, begun + took + 10)
+    for name, start, duration in (("a", 0, 60), ("b", 100, 2)):
+        forecast.started(name, start)
+        forecast.stepped(name, record(1, 1.0), start + duration + 1)
+        forecast.stepped(name, record(10, 1.0, steps=9), start + duration + 10)
+        forecast.ended(name, start + duration + 10)
     assert forecast.seconds == pytest.approx(2 * (10 + 2))
 
 
@@ -73,8 +73,8 @@ def test_a_run_that_resumed_counts_the_steps_that_are_left():
 @pytest.fixture
 def tasks(tmp_path):
     runs = [run("a"), run("b")]
-    folders = [RunFolder(Folder(tmp_path, each).path) for each in runs]
-    return runs, [next_attempt(folder, each, None) for folder, each in zip(folders, runs, strict=True)]
+    folders = [RunFolder(Folder(tmp_path, entry).path) for entry in runs]
+    return runs, [next_attempt(folder, entry, None) for folder, entry in zip(folders, runs, strict=True)]
 
 
 def test_lines_say_an_estimate_once_and_what_is_left_at_each_end(tasks, capsys):
@@ -87,12 +87,12 @@ def test_lines_say_an_estimate_once_and_what_is_left_at_each_end(tasks, capsys):
     lines.ended(first, Outcome.COMPLETED, None)
     lines.started(second)
     lines.ended(second, Outcome.FAILED, "a reason")
-    said = capsys.readouterr().err.splitlines()
-    assert [line for line in said if "at this run's pace" in line] == [
+    messages = capsys.readouterr().err.splitlines()
+    assert [line for line in messages if "at this run's pace" in line] == [
         "[1/2] auto seed=0: at this run's pace, the steps of all 2 runs will take about 0:18:00"
     ]
-    assert any(line.startswith("[1/2] auto seed=0: completed; about 0:10:0") for line in said)
-    assert said[-1].endswith("failed (expected completed): a reason"), "nothing is left"
+    assert any(line.startswith("[1/2] auto seed=0: completed; about 0:10:0") for line in messages)
+    assert messages[-1].endswith("failed (expected completed): a reason"), "nothing is left"
 
 
 @pytest.mark.parametrize(("fail_fast", "stops"), [(True, True), (False, False)])

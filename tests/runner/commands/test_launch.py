@@ -57,9 +57,9 @@ def test_a_number_of_runs_at_once_that_the_machine_cannot_give_is_refused_at_the
     study, root, monkeypatch
 ):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    asked = ("--profile", "workstation", "--scale", "full", "--parallel", 2, "--set", "device=cuda")
+    arguments = ("--profile", "workstation", "--scale", "full", "--parallel", 2, "--set", "device=cuda")
     with pytest.raises(UserError, match="--parallel 2: max_parallel 2 x gpus 1 is more than the 0 GPUs"):
-        launch(root, study(), *asked)
+        launch(root, study(), *arguments)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_a_dry_run_says_that_this_machine_has_too_few_gpus_as_a_launch_does(
     study, root, monkeypatch, options, text, message
 ):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
-    asked = (study(text), "--profile", "workstation", "--scale", "full", "--set", "device=cuda", *options)
-    dry_run = launch(root, *asked, "--dry-run")
+    arguments = (study(text), "--profile", "workstation", "--scale", "full", "--set", "device=cuda", *options)
+    dry_run = launch(root, *arguments, "--dry-run")
     assert dry_run.exit_code == 0
     assert not root.exists()
     with pytest.raises(UserError) as refused:
-        launch(root, *asked)
+        launch(root, *arguments)
     assert message in str(refused.value)
     assert f"a launch would be refused: {refused.value}" in dry_run.stderr
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
-    assert "would be refused" not in launch(root, *asked, "--dry-run").stderr
+    assert "would be refused" not in launch(root, *arguments, "--dry-run").stderr
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_a_run_whose_process_the_system_refuses_has_ended_with_the_reason(study,
     monkeypatch.setattr(child, "subprocess", SimpleNamespace(Popen=refuse, DEVNULL=subprocess.DEVNULL))
     done = CliRunner().invoke(app, ["--root", str(root), "launch", str(path)])
     (state,) = states(root)
-    why = f"{sys.executable}: Resource temporarily unavailable"
-    assert (state.outcome, state.reason) == ("failed", why)
-    assert str(done.exception).startswith(f"{why}; ")
+    reason = f"{sys.executable}: Resource temporarily unavailable"
+    assert (state.outcome, state.reason) == ("failed", reason)
+    assert str(done.exception).startswith(f"{reason}; ")
 
 
 def test_a_dry_run_says_that_others_could_change_the_study(study, root):
@@ -179,9 +179,9 @@ def test_runs_that_completed_and_have_no_files_here_are_named_before_they_start_
     shutil.rmtree(root / "tiny")
     collect(root)
     message = "completed earlier, and have no files here"
-    for more, named in (((), True), (("--only", "seed=0"), True), (("--only", "seed=1"), False)):
+    for options, named in (((), True), (("--only", "seed=0"), True), (("--only", "seed=1"), False)):
         assert (
-            f"1 run of these ({first}) {message}" in launch(root, path, "--dry-run", *more).stderr
+            f"1 run of these ({first}) {message}" in launch(root, path, "--dry-run", *options).stderr
         ) == named
 
 
@@ -208,7 +208,7 @@ def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm,
 
 
 @pytest.mark.parametrize(
-    ("rules", "why"),
+    ("rules", "reason"),
     [
         ("seed: 1}, resources: {cpus: 2}", "rules give some runs different resources"),
         ("seed: 1}, set: {parallel.shard: 2}", "runs have different numbers of processes"),
@@ -219,7 +219,7 @@ def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm,
     ],
 )
 def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_once(
-    study, root, slurm, monkeypatch, rules, why
+    study, root, slurm, monkeypatch, rules, reason
 ):
     monkeypatch.setattr(site, "expected_start", lambda script: None)  # a cluster of other tests may run
     slurm.write_text(SLURM + "processes_per_node: 2\n")
@@ -227,9 +227,9 @@ def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_on
     dry = (root, path, "-p", slurm, "--dry-run", "--set", "train.batch_size=2", "--parallel")
     done = launch(*dry, "4")
     order = "the order of the runs is kept within each array, across arrays only with --parallel 1"
-    assert f"\n2 arrays, because {why}: {order}\n" in done.stderr
+    assert f"\n2 arrays, because {reason}: {order}\n" in done.stderr
     alone = "they start one after another, in the order of the runs"
-    assert f"\n2 arrays, because {why}: {alone}\n" in launch(*dry, "1").stderr
+    assert f"\n2 arrays, because {reason}: {alone}\n" in launch(*dry, "1").stderr
     assert done.stdout.count("#!/bin/bash") == 2
     assert done.stderr.count("start estimate") == 1
 
@@ -288,13 +288,14 @@ def ended(root):
 
 
 def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root, monkeypatch, capsys):
-    found = ended(root)
+    endings = ended(root)
     parsed = replace(read_study(study()), name="backends")
-    whole = replace(
-        planned(parsed, [], "full", read_cluster("local"), root), runs=[(state.run, state) for state in found]
+    launched = replace(
+        planned(parsed, [], "full", read_cluster("local"), root),
+        runs=[(state.run, state) for state in endings],
     )
     monkeypatch.setattr(Settings, "root", root)
-    assert _start.summary(whole) == 1
+    assert _start.summary(launched) == 1
     output = capsys.readouterr()
     first, second = (line.split() for line in output.out.splitlines()[1:])
     assert first == ["backends/a", "auto", "completed", "9.000", "10,240"]
@@ -307,16 +308,16 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
     ]
     for variable, place in ((root, "runner"), (root / "another", f"runner --root {root}")):
         monkeypatch.setenv("RUNNER_ROOT", str(variable))
-        _start.summary(whole)
+        _start.summary(launched)
         assert f"`{place} collect`" in capsys.readouterr().err
     monkeypatch.delenv("RUNNER_ROOT")
     monkeypatch.chdir(root.parent)
-    _start.summary(whole)
+    _start.summary(launched)
     assert "`runner collect`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("profile", "stopped", "command"),
+    ("profile", "function", "command"),
     [
         ("local", "run_here", "`{} status tiny` shows what is left; to go on, launch the study again"),
         (
@@ -327,22 +328,22 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
     ],
 )
 def test_whoever_interrupts_a_launch_is_told_in_a_line_how_to_go_on(
-    study, root, slurm, monkeypatch, capsys, profile, stopped, command
+    study, root, slurm, monkeypatch, capsys, profile, function, command
 ):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_start, "submit", lambda *_, **__: [])
-    monkeypatch.setattr(_start, stopped, interrupted)
+    monkeypatch.setattr(_start, function, interrupted)
     monkeypatch.setattr(Settings, "root", root)
-    whole = planned(read_study(study()), [], "full", read_cluster(profile or str(slurm)), root)
+    launched = planned(read_study(study()), [], "full", read_cluster(profile or str(slurm)), root)
     with pytest.raises(KeyboardInterrupt):
-        _start.run(whole, wait=True)
+        _start.run(launched, wait=True)
     if profile:
         assert not capsys.readouterr().err, "nothing is written that `status` could show"
     (root / "tiny").mkdir(parents=True, exist_ok=True)
     with pytest.raises(KeyboardInterrupt):
-        _start.run(whole, wait=True)
+        _start.run(launched, wait=True)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("next: ")
     assert command.format(f"runner --root {root}") in line
@@ -352,24 +353,24 @@ def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
     study, root, slurm, monkeypatch
 ):
     """The failed run is seen at the first look; the one in flight ends because it is cancelled."""
-    found, cancelled = ended(root), []
-    flying = replace(found[0], phase="running", outcome=None)
-    looks = [[flying, found[1]], [flying, found[1]], found]
+    endings, cancelled = ended(root), []
+    flying = replace(endings[0], phase="running", outcome=None)
+    looks = [[flying, endings[1]], [flying, endings[1]], endings]
     monkeypatch.setattr(wait, "RunWatch", lambda *_: SimpleNamespace(look=lambda: looks.pop(0), asked=False))
     monkeypatch.setattr(wait, "_within_plan", lambda _, states: states)
 
-    def cancel(asked):
-        cancelled.append(asked)
+    def cancel(runs):
+        cancelled.append(runs)
         if len(cancelled) == 1:
             raise SchedulerError("no answer")
 
     monkeypatch.setattr(wait, "cancel", cancel)
     monkeypatch.setattr(wait, "POLL_SECONDS", 0)
     monkeypatch.setattr(wait, "submit_attempts", lambda _, tasks, **__: tasks)  # the queue is full
-    whole = planned(read_study(study()), [], "full", read_cluster(str(slurm)), root)
-    (left,) = [_Waiting(root / "backends" / "c")]
-    wait.wait_for(whole, [left], fail_fast=True)
-    assert cancelled == [[flying, found[1]]] * 2, "it tries until Slurm answers"
+    launched = planned(read_study(study()), [], "full", read_cluster(str(slurm)), root)
+    (waiting,) = [_Waiting(root / "backends" / "c")]
+    wait.wait_for(launched, [waiting], fail_fast=True)
+    assert cancelled == [[flying, endings[1]]] * 2, "it tries until Slurm answers"
 
 
 class _Waiting:

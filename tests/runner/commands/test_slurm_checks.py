@@ -46,7 +46,7 @@ def test_an_environment_that_names_an_image_and_mounts_the_root_is_well(found, t
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("text", "what", "message"),
+    ("text", "check", "message"),
     [
         (None, "container", "no file {home}/.edf/assay.toml"),
         ("image = ", "container", "{home}/.edf/assay.toml: "),
@@ -59,10 +59,10 @@ def test_an_environment_that_names_an_image_and_mounts_the_root_is_well(found, t
         ('mounts = ["${SCRATCH}:/scratch"]', "mounts", "do not show {home}/scratch/runs at its own path"),
     ],
 )
-def test_an_environment_that_lacks_something_is_named(found, tmp_path, text, what, message):
+def test_an_environment_that_lacks_something_is_named(found, tmp_path, text, check, message):
     if text is not None:
         edf(tmp_path, text)
-    mark, finding = found(EDF)[what]
+    mark, finding = found(EDF)[check]
     assert mark == "FAILS"
     assert message.format(home=tmp_path) in finding
 
@@ -73,7 +73,7 @@ def test_an_environment_that_inherits_mounts_is_not_judged_by_its_own(found, tmp
 
 
 @pytest.mark.parametrize(
-    ("keys", "what", "mark", "message"),
+    ("keys", "check", "mark", "message"),
     [
         ("python: /no/python", "job's python", "FAILS", "/no/python is no program here"),
         ("python: python3", "job's python", "ok", "not tried"),
@@ -88,10 +88,10 @@ def test_an_environment_that_inherits_mounts_is_not_judged_by_its_own(found, tmp
         ("slurm: {account: your-project@h100}", "to fill in", "FAILS", "cluster.yaml:2:9: 'your-project@h100': put your own project"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_tried_is_said_and_what_is_not_there_fails(found, keys, what, mark, message):
+def test_what_cannot_be_tried_is_said_and_what_is_not_there_fails(found, keys, check, mark, message):
     checks = found(keys)
-    assert checks[what][0] == mark
-    assert message in checks[what][1]
+    assert checks[check][0] == mark
+    assert message in checks[check][1]
 
 
 def test_a_profile_that_is_filled_in_has_nothing_to_fill_in(found):

@@ -55,7 +55,7 @@ def ids(root, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "runs"),
+    ("arguments", "expected"),
     [
         (["--only", "train.sequence_length=4096"], "bcd"),
         (["--only", "sequence_length=256,4096"], "abcd"),
@@ -72,8 +72,8 @@ def ids(root, *arguments):
         (["lengths", "--outcome", "failed"], ""),
     ],
 )
-def test_runs_are_found_by_outcome_and_by_setting(lengths, arguments, runs):
-    assert ids(lengths, *arguments) == runs
+def test_runs_are_found_by_outcome_and_by_setting(lengths, arguments, expected):
+    assert ids(lengths, *arguments) == expected
 
 
 @pytest.mark.refused

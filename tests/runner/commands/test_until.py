@@ -46,14 +46,14 @@ def launch(study, root, monkeypatch):
     """Launches a study whose runs take the seconds above; returns the result, and counts what each round ran."""
     rounds = []
 
-    def launched(extra, *arguments, ratio=STEADY, outcome=lambda run: "completed", **how):
+    def launched(extra, *arguments, ratio=STEADY, outcome=lambda run: "completed", **options):
         def run(plan, _wait, _fail_fast):
-            how.get("before", lambda _: None)(plan)
+            options.get("before", lambda _: None)(plan)
             tasks = write_runs(refreshed(plan))
             for task in tasks:
                 train(task, ratio, outcome(task.folder.run))
             rounds.append([(task.folder.run.config.attention, task.folder.run.repeat) for task in tasks])
-            return how.get("waited", True)
+            return options.get("waited", True)
 
         monkeypatch.setattr(_start, "run", run)
         monkeypatch.setattr(_start, "reconciled", lambda *_: ())

@@ -20,9 +20,11 @@ from runner.job.trial import Crashed, TooLong, Trial
 from tests.analysis.fabricate import certificate
 
 
-def git(folder: Path, *words: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    done = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True)
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -64,26 +66,26 @@ def test_every_certificate_is_stamped_also_that_of_a_backend_that_crashed(
     monkeypatch.setattr(verify, "run_trials", lambda *_: [RuntimeError("it crashed") if crashed else bare])
     monkeypatch.setattr("model.training.certify.without_trial", lambda *_: bare)
     monkeypatch.setattr(verify.admission, "keep", lambda answer, _: certificates.append(answer))
-    (made,) = verify.verify(["flash"], "cpu", tmp_path)
-    assert certificates == [made]
-    assert (made.git_sha, made.git_dirty) == ("a" * 40, True)
+    (stamped,) = verify.verify(["flash"], "cpu", tmp_path)
+    assert certificates == [stamped]
+    assert (stamped.git_sha, stamped.git_dirty) == ("a" * 40, True)
 
 
 def test_the_table_says_who_takes_parts_of_sequences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = certificate(tmp_path, "flash", case=None)
-    check = one.checks[0]
-    seen = {
+    stamped = certificate(tmp_path, "flash", case=None)
+    check = stamped.checks[0]
+    answers = {
         "yes": [describe(entry.case) for entry in cases.covering("cuda", compiled=True)],
         "no": [
             describe(entry.case) for entry in cases.covering("cuda", compiled=True) if not entry.case.offset
         ],
         "": [],
     }
-    for answer, shapes in seen.items():
+    for answer, shapes in answers.items():
         checks = [check.model_copy(update={"case": shape}) for shape in shapes]
-        verify.show([one.model_copy(update={"checks": checks, "kernels": {}})])
+        verify.show([stamped.model_copy(update={"checks": checks, "kernels": {}})])
         heads, row = capsys.readouterr().out.splitlines()
         assert row[heads.index("parallel.context") :].strip() == answer
 
@@ -98,10 +100,10 @@ def test_a_backend_that_cannot_be_loaded_is_told_and_the_others_are_verified(
 
     monkeypatch.setattr(backends, "names", lambda: ("broken", "flash"))
     monkeypatch.setattr(attention, "load", load)
-    asked: list[list[str]] = []
-    monkeypatch.setattr(verify, "verify", lambda names, *_: asked.append(list(names)) or [])
+    requests: list[list[str]] = []
+    monkeypatch.setattr(verify, "verify", lambda names, *_: requests.append(list(names)) or [])
     done = CliRunner().invoke(app, ["--root", str(tmp_path), "verify", "--device", "cpu"])
-    assert (done.exit_code, asked) == (1, [["flash"]])
+    assert (done.exit_code, requests) == (1, [["flash"]])
     assert "'broken' cannot be imported" in done.stderr
 
 

@@ -47,11 +47,11 @@ def root(tmp_path):
 
 def steps(*actions):
     """A pause that does one thing after another in place of waiting."""
-    left = list(actions)
+    remaining = list(actions)
 
     def pause(seconds):
         assert seconds == 7
-        left.pop(0)()
+        remaining.pop(0)()
 
     return pause
 
@@ -127,7 +127,7 @@ def test_ctrl_c_leaves_an_ordinary_report_and_ends_with_130(root, running, build
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "analysis.report.build.build_report",
-        lambda *_, **named: builds(reload_seconds=named.get("reload_seconds")),
+        lambda *_, **options: builds(reload_seconds=options.get("reload_seconds")),
     )
     monkeypatch.setattr("time.sleep", lambda _: interrupt())
     assert run.run(["--root", str(root), "report", "tiny", "--watch"]) == 130

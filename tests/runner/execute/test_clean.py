@@ -123,31 +123,31 @@ def test_the_checkpoint_of_a_completed_run_can_go_and_no_other(study):
 
 def test_temporary_files_go_when_they_are_old_and_their_writer_is_gone(study):
     run, busy = make_run(study, "done", Outcome.COMPLETED), make_run(study, "busy")
-    gone = 2**22 + 1  # over every pid
-    put(run / f".run.json.{gone}")
-    put(run / "attempt-1" / f".result.json.{gone}")
+    pid = 2**22 + 1  # over every pid
+    put(run / f".run.json.{pid}")
+    put(run / "attempt-1" / f".result.json.{pid}")
     put(run / "attempt-1" / "checkpoint.part" / "state-1.bin")
     age(run / "attempt-1" / "checkpoint.part")
-    put(study.parent / f".results.duckdb.{gone}")
+    put(study.parent / f".results.duckdb.{pid}")
     put(study.parent / ".text.parquet.part")
     put(study / ".code" / f".{CODE}.host.1.part" / "model" / "x.py")
     age(study / ".code" / f".{CODE}.host.1.part")
-    put(run / f".run.json.{gone}@{os.uname().nodename}")
-    for name in (f".unpacking-a1_b2.{gone}", f"study/.reports/.collecting-a1_b2.{gone}"):
+    put(run / f".run.json.{pid}@{os.uname().nodename}")
+    for name in (f".unpacking-a1_b2.{pid}", f"study/.reports/.collecting-a1_b2.{pid}"):
         put(study.parent / name / "run_records.parquet")
         age(study.parent / name)
-    wanted = planned(study.parent)
+    paths = planned(study.parent)
     put(run / f".run.json.{os.getpid()}")
-    put(run / f".ledger.jsonl.{gone}@another.host")
-    put(run / f".result.json.{gone}", old=False)
-    put(busy / f".run.json.{gone}")
+    put(run / f".ledger.jsonl.{pid}@another.host")
+    put(run / f".result.json.{pid}", old=False)
+    put(busy / f".run.json.{pid}")
     put(busy / "attempt-1" / "checkpoint.part" / "state-1.bin")
     age(busy / "attempt-1" / "checkpoint.part")
     put(run / "mine.part")
     put(study.parent / ".lock")
     put(study / f".x.{'9' * 30}")
-    assert planned(study.parent) == wanted
-    assert len(wanted) == 9
+    assert planned(study.parent) == paths
+    assert len(paths) == 9
 
 
 def test_submitits_files_go_with_the_runs_that_their_job_was_about(study):
@@ -195,8 +195,8 @@ def test_code_that_no_run_names_goes_an_hour_after_it_was_last_asked_for(study):
     add_code(study, OTHER)
     add_code(study, "c" * 64, old=False)
     put(study / ".code" / "mine" / "x.py")
-    wanted = {f"study/.code/{OTHER}", f"study/.provenance/{OTHER}.lock", f"study/.provenance/{OTHER}.diff"}
-    assert planned(study.parent) == wanted
+    paths = {f"study/.code/{OTHER}", f"study/.provenance/{OTHER}.lock", f"study/.provenance/{OTHER}.diff"}
+    assert planned(study.parent) == paths
     clean.remove(study.parent, clean.plan(study.parent))
     assert sorted(path.name for path in (study / ".code").iterdir()) == [CODE, "c" * 64, "mine"]
 
@@ -298,11 +298,11 @@ def test_links_are_neither_followed_nor_removed(study, tmp_path):
     for link, target in links.items():
         link.symlink_to(target)
         age(link)
-    before = everything(tmp_path)
+    files = everything(tmp_path)
     clean.remove(study.parent, clean.plan(study.parent))
     assert {
-        path: what for path, what in everything(tmp_path).items() if not path.endswith("/.lock")
-    } == before
+        path: entry for path, entry in everything(tmp_path).items() if not path.endswith("/.lock")
+    } == files
 
 
 def test_a_root_that_is_a_link_itself_is_cleaned(study, tmp_path):
@@ -365,7 +365,7 @@ def test_whatever_lies_about_records_and_runs_in_flight_and_the_outside_stay(ent
     before = everything(base)
     items = clean.plan(root)
     assert everything(base) == before, "planning reads only"
-    gone = clean.remove(root, items)
+    removed = clean.remove(root, items)
     after = everything(base)
     lost = before.keys() - after.keys()
     assert {path: after[path] for path in after.keys() & before.keys()} == {
@@ -374,7 +374,7 @@ def test_whatever_lies_about_records_and_runs_in_flight_and_the_outside_stay(ent
     assert not [path for path in lost if Path(path).name in clean.RECORDS]
     assert not [path for path in lost if path.startswith((str(outside), str(root / "study" / "busy")))]
     assert not [path for path in lost if f"/.code/{CODE}" in path]
-    assert {item.path for item in gone} == {item.path for item in items}
+    assert {item.path for item in removed} == {item.path for item in items}
     assert len(lost) == sum(item.inodes for item in items)
     assert clean.plan(root) == []
     shutil.rmtree(base)
@@ -404,17 +404,17 @@ def test_a_collect_that_is_killed_leaves_a_folder_that_can_go(tmp_path, monkeypa
     collect(root)
     report = build_report(root, "backends", tmp_path / "report").parent
     pack(root, "backends", archive := tmp_path / "runs.tar.gz")
-    left = []
+    folders = []
 
     def killed(*arguments, **_named):
-        left.extend(path for path in other.rglob(".*ing-*"))
+        folders.extend(path for path in other.rglob(".*ing-*"))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(shutil, "copytree", killed)
     monkeypatch.setattr(unpack, "_extract", killed)
     with pytest.raises(KeyboardInterrupt):
         take(report if take is restore else archive, other)
-    (folder,) = left
+    (folder,) = folders
     assert not folder.exists()
     folder = Path(str(folder).replace(f".{os.getpid()}", f".{2**22 + 1}"))  # over every pid
     put(folder / ("run_records.parquet" if take is restore else "run.json"))

@@ -22,9 +22,9 @@ JOBS = ((True, True), (True, False), (False, False))  # whether it is a job, and
 
 def looked_at(root):
     """The runs of which a collect asks how they ended."""
-    asked = []
-    collect(root, settle=asked.extend)
-    return {run for _, run in asked}
+    pairs = []
+    collect(root, settle=pairs.extend)
+    return {run for _, run in pairs}
 
 
 def of_slurm(root, run_id, **changes):
@@ -53,7 +53,7 @@ def test_runs_that_are_over_or_were_never_started_are_looked_at_once(root):
 def test_whatever_ended_or_did_not_those_are_looked_at_that_may_need_an_outcome(root):
     """Every outcome that an attempt may write, and the scheduler; local, and jobs that may come back or not."""
     cases = itertools.product((None, *Outcome), (None, "cancelled", "preempted"), JOBS)
-    for number, (own, said, (job, chain)) in enumerate(cases):
+    for number, (own, ending, (job, chain)) in enumerate(cases):
         folder = Folder(root, plan(f"r{number:03}", study="tiny", chain=chain))
         folder.event(
             "claimed", executor="slurm" if job else "local", host="elsewhere", pid=1, pid_started=1.0
@@ -63,16 +63,16 @@ def test_whatever_ended_or_did_not_those_are_looked_at_that_may_need_an_outcome(
         folder.start()
         if own:
             folder.end(own)
-        if said:
-            folder.event("ended", outcome=said)
+        if ending:
+            folder.event("ended", outcome=ending)
     collect(root)
     runs = states(root)
     need = {run.brief.run_id for run in runs if run.in_flight or (run.job_id and must_ask_slurm(run))}
     over = {run.brief.run_id for run in runs if run.outcome and not run.outcome.may_come_back}
-    asked = looked_at(root)
+    names = looked_at(root)
     assert len(need) > 5
-    assert need <= asked
-    assert not asked & over
+    assert need <= names
+    assert not names & over
 
 
 def claims_again(run):
@@ -139,26 +139,26 @@ def test_a_number_that_was_released_and_claimed_again_is_looked_at(root):
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("how", ["gone", "broken", "rebuild"])
-def test_without_a_database_to_go_by_every_run_is_looked_at(root, how):
+@pytest.mark.parametrize("damage", ["gone", "broken", "rebuild"])
+def test_without_a_database_to_go_by_every_run_is_looked_at(root, damage):
     completed(root, "r1")
     collect(root)
-    if how == "gone":
+    if damage == "gone":
         (root / "results.duckdb").unlink()
-    if how == "broken":
+    if damage == "broken":
         (root / "results.duckdb").write_bytes(b"no database")
-    asked = []
-    collect(root, rebuild=how == "rebuild", settle=asked.extend)
-    assert asked == [("backends", "r1")]
+    pairs = []
+    collect(root, rebuild=damage == "rebuild", settle=pairs.extend)
+    assert pairs == [("backends", "r1")]
 
 
 def test_only_the_runs_of_the_study_are_looked_at(root):
     of_slurm(root, "r1")
     completed(root, "r2")
     collect(root)
-    asked = []
-    collect(root, "tiny", settle=asked.extend)
-    assert asked == [("tiny", "r1")]
+    pairs = []
+    collect(root, "tiny", settle=pairs.extend)
+    assert pairs == [("tiny", "r1")]
 
 
 @pytest.mark.fault

@@ -203,8 +203,8 @@ def test_a_killed_launcher_takes_its_run_along_and_a_relaunch_does_what_is_left(
     launch.wait()
     until(lambda: not psutil.pid_exists(job.pid) or job.status() == psutil.STATUS_ZOMBIE)
     assert outcomes(runner) == [("completed", 1), ("lost", 1)]
-    again = start("launch", path)
-    until(lambda: "1 to do" in again.stderr)
+    relaunch = start("launch", path)
+    until(lambda: "1 to do" in relaunch.stderr)
     running_job(root)
     assert outcomes(runner) == [("completed", 1), ("running", 2)]
 
@@ -213,14 +213,14 @@ def test_a_killed_launcher_takes_its_run_along_and_a_relaunch_does_what_is_left(
 def test_a_terminal_that_is_closed_stops_the_run_with_a_checkpoint_and_notes_it(
     runner, study, root, tmp_path
 ):
-    here, terminal = os.openpty()
+    controller, terminal = os.openpty()
     launch = subprocess.Popen(
         ["setsid", "--ctty", sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(study(LONG))],
         cwd=tmp_path, env=environment(), stdin=terminal, stdout=terminal, stderr=terminal,
     )  # fmt: skip
     os.close(terminal)
     running_job(root)
-    os.close(here)  # the kernel sends SIGHUP, and nothing can be shown any more
+    os.close(controller)  # the kernel sends SIGHUP, and nothing can be shown any more
     launch.wait(timeout=PATIENCE_SECONDS)
     assert outcomes(runner) == [("cancelled", 1), ("planned", 0), ("planned", 0)]
     (reason,) = [row["reason"] for row in json.loads(runner("status", "--json").stdout) if row["reason"]]
@@ -295,8 +295,8 @@ def test_cancel_stops_the_run_in_flight(runner, study, start, root):
 def test_two_launches_at_once_run_nothing_twice(runner, study, start, root, tmp_path):
     """Each in a queue of its own, as on two machines that share a root."""
     path = study("matrix: {seed: [0, 1, 2, 3]}\n")
-    both = [start("launch", path, RUNNER_STATE=str(tmp_path / name)) for name in ("one", "two")]
-    for launch in both:
+    launches = [start("launch", path, RUNNER_STATE=str(tmp_path / name)) for name in ("one", "two")]
+    for launch in launches:
         launch.communicate(timeout=PATIENCE_SECONDS)
     assert outcomes(runner) == [("completed", 1)] * 4
     assert len(list(root.glob("*/*/attempt-*"))) == 4
@@ -343,9 +343,9 @@ def test_logs_show_what_a_failed_run_printed(runner, study, tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_root_that_cannot_be_written_is_refused(runner, study, tmp_path, root):
     root.mkdir(mode=0o500)
-    path, why = study(), f"{root}: Permission denied; choose another place with --root"
-    assert f"a launch would be refused: {why}" in runner("launch", path, "--dry-run", rc=0).stderr
-    assert runner("launch", path, rc=2).stderr.endswith(f"{why}\n")
+    path, reason = study(), f"{root}: Permission denied; choose another place with --root"
+    assert f"a launch would be refused: {reason}" in runner("launch", path, "--dry-run", rc=0).stderr
+    assert runner("launch", path, rc=2).stderr.endswith(f"{reason}\n")
 
 
 # Stands in for a run: says that it is there, and ends when it is asked to, or not at all.
@@ -393,11 +393,11 @@ def interrupted(root, tmp_path, trap, *signals):
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_launcher_that_is_asked_to_end_records_each_of_its_runs(root, tmp_path, number):
-    before = signal.getsignal(number)
+    handler = signal.getsignal(number)
     states = interrupted(root, tmp_path, "exit 0", number)
     assert [state.outcome for state in states] == ["cancelled"] * 2
     assert {state.reason for state in states} == {f"the launcher received {number.name}"}
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(number) is handler
 
 
 @pytest.mark.fault
@@ -408,11 +408,11 @@ def test_a_second_signal_kills_runs_that_do_not_end(root, tmp_path):
 
 @pytest.mark.fault
 def test_a_launcher_under_nohup_does_not_hear_that_its_terminal_is_closed(root, tmp_path, monkeypatch):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         states = interrupted(root, tmp_path, "exit 0", signal.SIGHUP, signal.SIGTERM)
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, handler)
     assert {state.reason for state in states} == {"the launcher received SIGTERM"}
 
 
@@ -431,9 +431,9 @@ def test_a_run_that_others_can_change_is_not_started(root, tmp_path, name):
 
 @pytest.mark.fault
 def test_output_that_fails_because_the_terminal_is_closed_is_not_why_the_runs_were_stopped():
-    gone = OSError(errno.EIO, "Input/output error")
-    assert _reason(gone, [signal.SIGHUP]) == "the launcher received SIGHUP"
-    assert "Input/output error" in _reason(gone, [])
+    error = OSError(errno.EIO, "Input/output error")
+    assert _reason(error, [signal.SIGHUP]) == "the launcher received SIGHUP"
+    assert "Input/output error" in _reason(error, [])
     assert _reason(KeyboardInterrupt(), []) == "the launcher was interrupted"
     closed = BrokenPipeError(errno.EPIPE, "Broken pipe")  # `runner launch ... | head`
     assert _reason(closed, []) == "nobody reads the launcher's output any more"

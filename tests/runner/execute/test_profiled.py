@@ -39,17 +39,17 @@ def profile(run):
 
 def wait(run, monkeypatch, *answers, since=2):
     """Wait for a run's profile; each look at the queue gets the next answer. Returns how many were not needed."""
-    left = list(answers)
+    remaining = list(answers)
 
     def running():
-        answer = left.pop(0)
+        answer = remaining.pop(0)
         return answer() or {"7"} if callable(answer) else answer
 
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0)
     monkeypatch.setattr("runner.execute.reconcile.SHORTEST", 0)
     monkeypatch.setattr(client, "running", running)
     waiting.wait_until_profiled([ledger.state(RunFolder(run.path))], now() - timedelta(minutes=since))
-    return len(left)
+    return len(remaining)
 
 
 def absent():

@@ -217,14 +217,14 @@ def test_a_launch_that_waits_has_claimed_and_written_nothing(study, root, monkey
 @pytest.mark.parametrize(("days", "form"), [(0, "%H:%M"), (3, "%Y-%m-%d %H:%M")])
 def test_a_launch_that_waits_says_since_when_the_other_runs(second, tmp_path, caplog, days, form):
     caplog.set_level(logging.INFO, "runner")
-    begun = datetime.now() - timedelta(days=days)
+    start = datetime.now() - timedelta(days=days)
     with turn("first", Path("/a")):
         (file,) = (tmp_path / "state").glob("*.queue")
-        os.utime(file, (begun.timestamp(), begun.timestamp()))
+        os.utime(file, (start.timestamp(), start.timestamp()))
         answers = second()
         until(lambda: waits(caplog), 0.01)
         assert (
-            f"first in /a (process {os.getpid()}), which began at {begun:{form}}, to finish"
+            f"first in /a (process {os.getpid()}), which began at {start:{form}}, to finish"
             in waits(caplog)[0]
         )
     until(lambda: answers, 0.01)

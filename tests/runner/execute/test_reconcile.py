@@ -101,8 +101,8 @@ def moving(root, tmp_path):
             folder.start()
             folder.end("preempted")
     (folder.path / "attempt-2").mkdir()
-    noted = ledger.new_event(2, "submitted", executor="slurm", job_id="9").model_dump_json()
-    (tmp_path / "line").write_text(f"{noted}\n")
+    event = ledger.new_event(2, "submitted", executor="slurm", job_id="9").model_dump_json()
+    (tmp_path / "line").write_text(f"{event}\n")
     return f"/bin/cat {tmp_path}/line >>{folder.path}/ledger.jsonl"
 
 
@@ -345,9 +345,9 @@ def test_a_colleagues_run_that_slurm_does_not_show_is_not_called_lost(root, runa
 
 def long_ago(folder):
     """What has been written of an attempt has not been touched for an hour."""
-    before = now().timestamp() - 3600
+    time = now().timestamp() - 3600
     for path in [*(folder.path / "attempt-1").iterdir(), folder.path / "attempt-1"]:
-        os.utime(path, (before, before))
+        os.utime(path, (time, time))
     lines = (folder.path / "ledger.jsonl").read_text().splitlines()
     today = str(now().date())
     moved = [line.replace(today, str((now() - timedelta(days=1)).date())) for line in lines]
@@ -361,15 +361,17 @@ def test_a_run_is_cancelled_whose_job_is_ours(submitted, says, tmp_path):
     assert "scancel 7" in (tmp_path / "asked").read_text()
 
 
-@pytest.mark.parametrize(("at_once", "asked"), [(False, "scancel --signal=TERM 7\n"), (True, "scancel 7\n")])
-def test_a_run_that_trains_is_asked_to_end_by_itself(submitted, says, tmp_path, at_once, asked):
-    again = Folder.__new__(Folder)
-    again.run, again.path = submitted.run, submitted.path
-    again.step(5)
+@pytest.mark.parametrize(
+    ("at_once", "command"), [(False, "scancel --signal=TERM 7\n"), (True, "scancel 7\n")]
+)
+def test_a_run_that_trains_is_asked_to_end_by_itself(submitted, says, tmp_path, at_once, command):
+    restarted = Folder.__new__(Folder)
+    restarted.run, restarted.path = submitted.run, submitted.path
+    restarted.step(5)
     says("sacct", line("7|RUNNING|0:0|n1", "tiny-1"))
     says("scancel")
     assert len(cancel([ledger.state(submitted)], at_once)) == 1
-    assert asked in (tmp_path / "asked").read_text()
+    assert command in (tmp_path / "asked").read_text()
 
 
 def test_a_run_that_is_cancelled_before_it_starts_is_never_lost(root, submitted, says):
@@ -385,12 +387,12 @@ def test_a_run_that_is_cancelled_before_it_starts_is_never_lost(root, submitted,
 
 
 def test_the_attempt_of_a_requeued_job_is_known_by_the_name_of_the_first(root, submitted):
-    again = Folder.__new__(Folder)
-    again.run, again.path = submitted.run, submitted.path
-    again.event("ended", outcome="preempted")
-    again.event("claimed", attempt=2, after=60, executor="slurm")
-    again.event("submitted", attempt=2, after=60, executor="slurm", job_id="7")
-    again.start(2)
+    restarted = Folder.__new__(Folder)
+    restarted.run, restarted.path = submitted.run, submitted.path
+    restarted.event("ended", outcome="preempted")
+    restarted.event("claimed", attempt=2, after=60, executor="slurm")
+    restarted.event("submitted", attempt=2, after=60, executor="slurm", job_id="7")
+    restarted.start(2)
     job = job_of(ledger.state(submitted))
     assert (job.job_id, job.name, job.after, job.before) == (
         "7",
@@ -423,12 +425,12 @@ def test_what_a_queued_run_waits_for_is_explained_and_shown_and_of_no_other(root
     assert explain(states[0])["waits_for"] is None
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_the_log_of_an_attempt_without_a_result_has_what_its_job_said_on_each_node(root, told):
+@pytest.mark.parametrize("recorded", [False, True])
+def test_the_log_of_an_attempt_without_a_result_has_what_its_job_said_on_each_node(root, recorded):
     folder = Folder(root, plan("r1", study="tiny"))
     folder.event("submitted", executor="slurm", job_id="7")
     folder.start()
-    if told:
+    if recorded:
         folder.end("failed", reason="it says so")
     else:
         folder.event("ended", outcome=Outcome.FAILED, reason="rank 1 on n2: exited with exit code 127")
@@ -438,5 +440,5 @@ def test_the_log_of_an_attempt_without_a_result_has_what_its_job_said_on_each_no
     (jobs / "77_0_log.err").write_text("of another job\n")
     stdout = CliRunner().invoke(app, ["--root", str(root), "logs", "r1"]).stdout
     assert "of another job" not in stdout
-    assert ("python: not found" in stdout, "task 1: Exited" in stdout) == (not told, not told)
+    assert ("python: not found" in stdout, "task 1: Exited" in stdout) == (not recorded, not recorded)
     assert len(stdout) < 5000

@@ -95,12 +95,12 @@ def test_a_repeat_under_another_workspace_leaves_the_first_alone(copy, launcher,
     rule = "rules: [{where: {attention: custom}, expect: unsupported}]\n"
     launcher("launch", study(f"{rule}matrix: {{attention: [custom]}}\n"), rc=0, stand_in=True)
     (first,) = (root / "tiny").glob("[!.]*")
-    before = sorted(root.rglob("*"))
-    again = ("reproduce", first.name, "--out", tmp_path / "other")
-    done = launcher(*again, rc=0, stand_in=True)
+    paths = sorted(root.rglob("*"))
+    command = ("reproduce", first.name, "--out", tmp_path / "other")
+    done = launcher(*command, rc=0, stand_in=True)
     assert "the outcome is the same, unsupported; no steps to compare" in done.stderr
-    assert sorted(root.rglob("*")) == before
-    launcher(*again, rc=0, stand_in=True)
+    assert sorted(root.rglob("*")) == paths
+    launcher(*command, rc=0, stand_in=True)
     repeats = tmp_path / "other" / "tiny.reproduced"
     assert len(list(repeats.glob("[!.]*/attempt-1/result.json"))) == 2, "each repeat is a run of its own"
     assert len(list((repeats / ".code").iterdir())) == 1
@@ -116,9 +116,9 @@ def ended(study, root):
     ((run, _),) = launch_plan(parsed, expand(parsed), "full", read_cluster("local"), root).runs
     folder = root / run.study / run.run_id
     folder.mkdir(parents=True)
-    here = provenance.provenance(folder)
+    record = provenance.provenance(folder)
     provenance.keep(folder, folder.parent)
-    write(folder / "run.json", run.model_copy(update={"provenance": here}))
+    write(folder / "run.json", run.model_copy(update={"provenance": record}))
     finish(folder, [4.0, 3.0])
     return folder
 
@@ -172,8 +172,8 @@ def test_the_record_of_a_repeat_has_the_keys_that_its_own_code_knows(ended, root
     old = json.loads(path.read_text())
     del old["description"]
     path.write_text(json.dumps(old))
-    again = repeat.prepare(root, ended.name)
-    new = json.loads((again.folder.path / "run.json").read_text())
+    prepared = repeat.prepare(root, ended.name)
+    new = json.loads((prepared.folder.path / "run.json").read_text())
     assert new.keys() == old.keys()
     assert new["provenance"].keys() == old["provenance"].keys()
     changed = {key for key in new if new[key] != old[key]}
@@ -188,8 +188,8 @@ def change(folder, **changes):
 
 def test_the_limits_are_those_that_the_run_had(ended, root):
     change(ended, memory_bytes=2**30 + 2**19, time_limit_seconds=90061)
-    again = repeat.prepare(root, ended.name)
-    shape = next_attempt(again.folder, again.state.run, again.state).shape
+    prepared = repeat.prepare(root, ended.name)
+    shape = next_attempt(prepared.folder, prepared.state.run, prepared.state).shape
     assert (shape.memory_bytes, shape.time_limit_seconds) == (2**30 + 2**19, 90061)
 
 
@@ -256,8 +256,8 @@ def fabricate(folder, values, packages=None, **facts):
 
 
 def test_equal_losses_are_said_to_be_equal_to_the_last_bit(root):
-    both = [fabricate(root / name / name, [4.0, 3.0, None]) for name in "ab"]
-    comparison = compare(*both)
+    sides = [fabricate(root / name / name, [4.0, 3.0, None]) for name in "ab"]
+    comparison = compare(*sides)
     verdict = "the outcome is the same, completed; the losses of 3 steps are bit-identical"
     assert comparison.verdict == f"{verdict}; unknown: packages"
     assert ("packages", "unknown", "unknown", "unknown") in comparison.rows

@@ -65,9 +65,9 @@ class Waiting:
 @pytest.mark.fault
 def test_a_moment_without_slurm_does_not_end_it(root, monkeypatch):
     waiting = Waiting(root, monkeypatch, Waiting.absent, Waiting.absent, Waiting.accepted)
-    left = launch.submit_attempts(waiting.plan, [waiting.task], wait=True)
-    assert left == [waiting.task]
-    wait.wait_for(waiting.plan, left)
+    remaining = launch.submit_attempts(waiting.plan, [waiting.task], wait=True)
+    assert remaining == [waiting.task]
+    wait.wait_for(waiting.plan, remaining)
     assert ledger.state(waiting.task.folder).outcome == "completed"
 
 
@@ -112,17 +112,17 @@ def test_without_wait_no_answer_is_an_error(root, monkeypatch):
 def test_a_retry_avoids_the_nodes_that_failed_whatever_the_reason_says(root, monkeypatch, noticed):
     """A checkpoint that the attempt saved, or a site's own words, may stand before the node in the reason."""
     waiting = Waiting(root, monkeypatch, Waiting.accepted)
-    how = {"outcome": "node_failed", "reason": "said otherwise"}
+    ending = {"outcome": "node_failed", "reason": "said otherwise"}
     if noticed == "by itself":
         waiting.folder.start()
-        waiting.folder.end(**how, failed_nodes=["n3"])
+        waiting.folder.end(**ending, failed_nodes=["n3"])
     else:  # before it could write anything
         ledger.claim(waiting.task.folder, 1, "slurm")
-        waiting.folder.event("ended", **how, host="n3")
-    tried = []
+        waiting.folder.event("ended", **ending, host="n3")
+    calls = []
 
     def submitted(_plan, tasks, exclude, wait):
-        tried.append(([task.number for task in tasks], exclude))
+        calls.append(([task.number for task in tasks], exclude))
         waiting.folder.start(2)
         waiting.folder.end(attempt=2)
         return ()
@@ -130,23 +130,24 @@ def test_a_retry_avoids_the_nodes_that_failed_whatever_the_reason_says(root, mon
     monkeypatch.setattr(wait, "submit_attempts", submitted)
     monkeypatch.setattr(wait, "_next_attempts", lambda _plan, _states: [replace(waiting.task, number=2)])
     wait.wait_for(waiting.plan, [])
-    assert tried == [([2], ["n3"])]
+    assert calls == [([2], ["n3"])]
 
 
 @pytest.mark.parametrize(
-    ("chain", "begun", "steps", "again"), [(True, 0, 3, True), (True, 3, 3, False), (False, 0, 3, False)]
+    ("chain", "beginning", "steps", "retried"),
+    [(True, 0, 3, True), (True, 3, 3, False), (False, 0, 3, False)],
 )
 @pytest.mark.fault
 def test_a_run_whose_job_found_no_next_one_is_started_again_as_long_as_it_gets_farther(
-    root, chain, begun, steps, again
+    root, chain, beginning, steps, retried
 ):
     """However often that takes: `retries` counts what the run had no part in."""
     folder = Folder(root, plan("r1", chain=chain))
     folder.event("submitted", job_id="7")
-    folder.start(resumed_step=begun or None)
+    folder.start(resumed_step=beginning or None)
     folder.end("timeout", steps=steps)
     folder.event("ended", outcome="timeout")
-    assert wait.is_retried(ledger.state(RunFolder(folder.path)), retries=0) == again
+    assert wait.is_retried(ledger.state(RunFolder(folder.path)), retries=0) == retried
 
 
 @pytest.mark.fault

@@ -51,10 +51,10 @@ def test_what_changes_all_the_time_is_asked_about_every_two_seconds():
 def looks(root, monkeypatch):
     """Looks at a run again and again; returns how often Slurm was asked."""
     folder = Folder(root, plan("r1", study="tiny"))
-    asked = []
+    requests = []
 
     def reconciled(*_):
-        asked.append(1)
+        requests.append(1)
         return [ledger.brief_state(RunFolder(folder.path))]
 
     monkeypatch.setattr(reconcile, "reconciled", reconciled)
@@ -62,7 +62,7 @@ def looks(root, monkeypatch):
     def look(times):
         monitor = RunWatch(root, "tiny")
         phases = [monitor.look()[0].phase for _ in range(times)]
-        return phases, len(asked)
+        return phases, len(requests)
 
     return folder, look
 

@@ -87,17 +87,17 @@ def studies(draw):
         st.sampled_from([set(), set(), set(), {"seed"}])
     )
     zipped = draw(st.sets(st.sampled_from(sorted(axes)), max_size=2)) if axes else set()
-    values = {axis: draw(AXES[axis].map(lambda some: some[:4])) for axis in sorted(axes)}
+    values = {axis: draw(AXES[axis].map(lambda settings: settings[:4])) for axis in sorted(axes)}
     study = {"matrix": {axis: values[axis] for axis in draw(st.permutations(sorted(axes - zipped)))}}
     if zipped:
         shortest = min(len(values[axis]) for axis in zipped)
         study["zip"] = [{axis: values[axis][:shortest] for axis in sorted(zipped)}]
 
     def where():
-        picked = draw(st.sets(st.sampled_from(sorted(axes)), min_size=1, max_size=2))
+        names = draw(st.sets(st.sampled_from(sorted(axes)), min_size=1, max_size=2))
         return {
             axis: draw(st.one_of(st.sampled_from(values[axis]), st.just(values[axis][:2])))
-            for axis in sorted(picked)
+            for axis in sorted(names)
         }
 
     def rules(most):
@@ -154,7 +154,7 @@ def test_cells_and_errors_are_as_if_each_cell_were_resolved_alone(tmp_path_facto
     for cell in expand(read_study(path), scale, **options):
         anew = RunConfig.model_validate(cell.config.model_dump())
         assert (cell.config, cell.as_json()["config"]) == (anew, anew.model_dump())
-        again = {"repeat": cell.repeat} if cell.repeat > 1 else {}
-        hashed = anew.model_dump() if again else anew.identity()
-        text = dumps({"study": "tiny", "config": hashed, **again})
+        repetition = {"repeat": cell.repeat} if cell.repeat > 1 else {}
+        hashed = anew.model_dump() if repetition else anew.identity()
+        text = dumps({"study": "tiny", "config": hashed, **repetition})
         assert cell.run_id == hashlib.sha256(text.encode()).hexdigest()[:12]

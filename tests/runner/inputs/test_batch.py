@@ -62,9 +62,9 @@ def test_a_line_of_setup_that_sbatch_reads_as_an_option(refused, line):
 
 @pytest.mark.refused
 @pytest.mark.parametrize("gpus", [2, 8])
-@pytest.mark.parametrize("more", [[], ["gpus_per_node: 4", "slurm: {exclusive: true}"]])
-def test_more_than_one_gpu(refused, gpus, more):
-    message = refused(f"gpus: {gpus}", *(more or ["slurm: {}"]))
+@pytest.mark.parametrize("keys", [[], ["gpus_per_node: 4", "slurm: {exclusive: true}"]])
+def test_more_than_one_gpu(refused, gpus, keys):
+    message = refused(f"gpus: {gpus}", *(keys or ["slurm: {}"]))
     assert f"c.yaml:2:1: gpus: {gpus} would leave GPUs idle" in message
     assert "and `slurm.exclusive`, or on this machine `max_parallel`" in message
 

@@ -241,10 +241,10 @@ class Script:
         self.lines = text.splitlines()
         directives = (shlex.split(line)[1] for line in self.lines if line.startswith("#SBATCH "))
         self.sbatch = dict(_option(word) for word in directives)
-        whole = (
+        lines = (
             re.sub(r"(\$\{\w+)\?[^}]*\}", r"\1}", line) for line in self.lines
         )  # what bash says if it is not set
-        exports = (shlex.split(line)[1] for line in whole if re.match(r"export [A-Z_]+=", line))
+        exports = (shlex.split(line)[1] for line in lines if re.match(r"export [A-Z_]+=", line))
         self.env = dict(word.split("=", 1) for word in exports)
         self.srun = shlex.split(next(line for line in self.lines if line.startswith("srun ")))
 
@@ -260,14 +260,14 @@ class Script:
     @property
     def gpus(self) -> int:
         """GPUs that it asks for on a node."""
-        asked = self.sbatch.get("gres") or self.sbatch.get("gpus-per-node") or "0"
-        return int(asked.rpartition(":")[2])
+        request = self.sbatch.get("gres") or self.sbatch.get("gpus-per-node") or "0"
+        return int(request.rpartition(":")[2])
 
-    def lacks(self, asked: dict[str, str | EllipsisType | None]) -> list[str]:
+    def lacks(self, request: dict[str, str | EllipsisType | None]) -> list[str]:
         """The options of sbatch that it lacks, or has with another value."""
         return [
             name
-            for name, value in asked.items()
+            for name, value in request.items()
             if name not in self.sbatch or value not in (..., self.sbatch[name])
         ]
 

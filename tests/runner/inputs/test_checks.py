@@ -43,8 +43,8 @@ def test_a_shape_that_nobody_chose_is_doubted(study):
     base = "title: t\nbase: {task: attention, device: cpu, call: {dtype: float32}}\n"
     (doubt,) = doubts(expand(read_study(study("", base=base))))
     assert "without call.shape, attention is timed at B1 T4096 H32 K8 D128" in str(doubt)
-    chosen = "matrix: {call.shape: [B1 T64 H2 D16, B2 T64 H2 D16]}\n"
-    assert doubts(expand(read_study(study(chosen, base=base)))) == []
+    text = "matrix: {call.shape: [B1 T64 H2 D16, B2 T64 H2 D16]}\n"
+    assert doubts(expand(read_study(study(text, base=base)))) == []
 
 
 def test_a_precision_of_sums_is_doubted_where_nothing_is_summed(study):
@@ -153,8 +153,8 @@ def test_a_study_of_which_no_run_can_start_is_refused_with_what_would_do(study, 
 
 
 def test_a_cell_that_cannot_start_beside_others_is_doubted_and_a_backend_beside_others_is_not(study):
-    both = "matrix: {call.backends: [math, custom math]}\n"
-    (line,) = warnings_of(study, both, base=CALLS % EIGHT)
+    text = "matrix: {call.backends: [math, custom math]}\n"
+    (line,) = warnings_of(study, text, base=CALLS % EIGHT)
     assert "tiny.yaml:5:26: warning: 'math' takes no numbers of 8 bits" in line
     assert warnings_of(study, "", base=CALLS % f"backends: custom math, {EIGHT}") == []
 

@@ -83,15 +83,15 @@ KINDS = {
 
 @pytest.mark.parametrize(("yaml", "arguments", "command"), KINDS.values(), ids=KINDS)
 def test_each_kind_of_container_is_rendered_as_its_documentation_says(yaml, arguments, command):
-    made = profile(f"python: /opt/python\ncontainer: {yaml}\n")
-    assert shlex.join(container.srun_args(made.container)) == arguments
-    assert shlex.join(made.python_command) == command
+    configuration = profile(f"python: /opt/python\ncontainer: {yaml}\n")
+    assert shlex.join(container.srun_args(configuration.container)) == arguments
+    assert shlex.join(configuration.python_command) == command
 
 
 @pytest.mark.parametrize(("yaml", "arguments", "command"), KINDS.values(), ids=KINDS)
 def test_the_wrapper_stands_right_before_python_in_the_container_or_out_of_it(yaml, arguments, command):
-    made = profile(f"python: /opt/python\nwrapper: [numactl, --membind=0-3]\ncontainer: {yaml}\n")
-    assert shlex.join(made.python_command) == command.replace(
+    configuration = profile(f"python: /opt/python\nwrapper: [numactl, --membind=0-3]\ncontainer: {yaml}\n")
+    assert shlex.join(configuration.python_command) == command.replace(
         "/opt/python", "numactl --membind=0-3 /opt/python"
     )
 
@@ -203,10 +203,10 @@ def document(field, text):
         "slurm": {"srun_args": ["x"], "options": {}},
     }  # fmt: skip
     *parents, last = field
-    here = data
+    section = data
     for key in parents:
-        here = here[key]
-    here[last] = text
+        section = section[key]
+    section[last] = text
     return data
 
 
@@ -219,10 +219,12 @@ def document(field, text):
 def test_any_text_in_any_field_is_refused_or_inert(field, text, escaped):
     """What is not refused is one word for the shell, and its script has the lines of a harmless one."""
     try:
-        made = validated(parse(json.dumps(document(field, text), ensure_ascii=escaped), "c.yaml"), Profile)
+        configuration = validated(
+            parse(json.dumps(document(field, text), ensure_ascii=escaped), "c.yaml"), Profile
+        )
     except InvalidFile:
         return
-    script = rendered(made)
+    script = rendered(configuration)
     script.encode()  # it can be written to a file
     harmless = rendered(validated(parse(json.dumps(document(field, "x")), "c.yaml"), Profile))
     assert [line[:7] for line in script.split("\n")] == [line[:7] for line in harmless.split("\n")]
@@ -237,10 +239,10 @@ def test_any_text_in_any_field_is_refused_or_inert(field, text, escaped):
 
 def test_variables_in_env_python_and_wrapper_are_expanded_by_the_script_and_nothing_else_is():
     """A price of $5, written `$$5`, stays one, and so does what only looks like shell."""
-    made = profile(
+    configuration = profile(
         "python: ${SCRATCH}/env/bin/python\nwrapper: [echo, '$NODE \"x\" \\ $$5 ; |']\nenv: {CACHE: $SCRATCH/a b}\n"
     )
-    lines = rendered(made).splitlines()
+    lines = rendered(configuration).splitlines()
     (export,) = [line for line in lines if line.startswith("export CACHE")]
     (start,) = [line for line in lines if line.startswith("srun ")]
     command = start[start.index("echo ") : start.index(" -P ")]
@@ -254,8 +256,13 @@ def test_variables_in_env_python_and_wrapper_are_expanded_by_the_script_and_noth
 
 def test_variables_of_a_profile_for_this_machine_are_expanded_here(monkeypatch):
     monkeypatch.setenv("SCRATCH", "/s")
-    here = profile("executor: local\nenv: {CACHE: $SCRATCH/a, PRICE: $$5}\npython: $SCRATCH/python\n")
-    assert (here.env_here, here.python_command) == ({"CACHE": "/s/a", "PRICE": "$5"}, ["/s/python"])
+    configuration = profile(
+        "executor: local\nenv: {CACHE: $SCRATCH/a, PRICE: $$5}\npython: $SCRATCH/python\n"
+    )
+    assert (configuration.env_here, configuration.python_command) == (
+        {"CACHE": "/s/a", "PRICE": "$5"},
+        ["/s/python"],
+    )
     monkeypatch.delenv("SCRATCH")
     with pytest.raises(InvalidFile, match="c.yaml:2:1: .*SCRATCH is not set here"):
         profile("executor: local\nenv: {CACHE: $SCRATCH/a}\n")

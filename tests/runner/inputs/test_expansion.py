@@ -86,7 +86,7 @@ def test_rules_set_and_expect_for_matching_cells_only(study):
     auto, math = expand(read_study(path))
     assert (auto.config.train.steps, auto.expected, auto.because) == (6, (Outcome.COMPLETED,), None)
     assert (math.config.train.steps, math.expected, math.because) == (2, (Outcome.OOM_GPU,), "it is large")
-    assert any(":9:" in why for why in math.why), "the rule's line is part of why the cell is as it is"
+    assert any(":9:" in reason for reason in math.why), "the rule's line is part of why the cell is as it is"
 
 
 def test_a_rule_may_expect_any_of_several_outcomes_the_likeliest_first(study):
@@ -370,12 +370,12 @@ def test_a_label_is_not_part_of_a_runs_id(study):
 
 
 def test_what_cells_can_have_is_listed_once_however_many_rules_a_study_has(study, monkeypatch):
-    listed, possible = [], checks.possible_settings
+    calls, possible = [], checks.possible_settings
     monkeypatch.setattr(
-        checks, "possible_settings", lambda of, *scales: listed.append(scales) or possible(of, *scales)
+        checks, "possible_settings", lambda parsed, *scales: calls.append(scales) or possible(parsed, *scales)
     )
     rules = [f"{{where: {{seed: [{seed}]}}, expect: completed}}" for seed in range(3)]
     scaled = "{where: {seed: [0]}, expect: failed, because: it must}"
     text = f"matrix: {{seed: [0, 1, 2]}}\nrules: [{', '.join(rules)}]\n"
     expand(read_study(study(f"{text}scales: {{full: {{rules: [{scaled}, {scaled}]}}, small: {{}}}}\n")))
-    assert listed == [("full", "small"), ("full",)]
+    assert calls == [("full", "small"), ("full",)]

@@ -94,8 +94,8 @@ def test_of_attention_alone_they_name_the_backend_and_where_picks_the_shape(stud
     entry = f"  - {{where: {{call.shape: B1 T256 H2 D16}}, backend: tiled, both_milliseconds: 90, {FROM}}}\n"
     one, other = expand(read_study(study(f"reported:\n{entry}", base=CALLS)), "full")
     assert one.reported == ()
-    ((told,),) = (other.reported,)
-    assert (told.backend, dict(told.numbers)) == ("tiled", {"both_milliseconds": "90"})
+    ((report,),) = (other.reported,)
+    assert (report.backend, dict(report.numbers)) == ("tiled", {"both_milliseconds": "90"})
 
 
 @pytest.mark.parametrize(

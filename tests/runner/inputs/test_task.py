@@ -208,7 +208,7 @@ def test_one_study_has_one_task(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "wrong"),
+    ("more", "message"),
     [
         (
             ", inference: {steps: 5}",
@@ -219,10 +219,10 @@ def test_one_study_has_one_task(tmp_path):
         (", inference: {log_every: 1}", "unknown setting 'inference.log_every'"),
     ],
 )
-def test_what_inference_cannot_do_is_refused(tmp_path, more, wrong):
+def test_what_inference_cannot_do_is_refused(tmp_path, more, message):
     path = tmp_path / "s.yaml"
     path.write_text(INFERENCE % more)
-    with pytest.raises(InvalidFile, match=wrong):
+    with pytest.raises(InvalidFile, match=message):
         expand(read_study(path))
 
 
@@ -275,8 +275,8 @@ def test_a_frontier_takes_no_key_that_compares_rates_but_may_be_repeated(tmp_pat
     base = "" if key == "baseline" else "baseline: {attention: math}\n"
     path.write_text(f"{study}{base}{key}: {value}\n")
     place = 5 + bool(base)
-    why = rf"s\.yaml:{place}:1: '{key}' has no effect on task frontier: its runs have no rate to compare"
-    with pytest.raises(InvalidFile, match=why):
+    message = rf"s\.yaml:{place}:1: '{key}' has no effect on task frontier: its runs have no rate to compare"
+    with pytest.raises(InvalidFile, match=message):
         expand(read_study(path))
     path.write_text(study)
     assert len(expand(read_study(path))) == 4

@@ -62,12 +62,12 @@ def test_a_run_names_its_certificate_and_runs_of_one_shape_share_it(runner, stud
     runner(
         "launch", study("matrix: {seed: [0, 1]}\n"), rc=0
     )  # as other tests that train: its trial is held once
-    (kept,) = certificates(root)
-    named = [
+    (file,) = certificates(root)
+    keys = [
         json.loads(path.read_text())["certificate"] for path in root.glob("tiny/*/attempt-1/manifest.json")
     ]
-    assert named == [kept.stem] * 2
-    record = json.loads(kept.read_text())
+    assert keys == [file.stem] * 2
+    record = json.loads(file.read_text())
     assert (record["backend"], record["verdict"], record["case"]["sequence_length"]) == ("auto", "right", 32)
 
 
@@ -76,8 +76,8 @@ def test_a_torn_certificate_is_made_again(root, tmp_path, monkeypatch):
     monkeypatch.setenv("RUNNER_CERTIFICATES", str(tmp_path / "own"))
     trials = []
 
-    def held(tried, *_):
-        trials.append(tried)
+    def held(trial, *_):
+        trials.append(trial)
         return iter([right])
 
     monkeypatch.setattr(admission, "run_trials", held)
@@ -98,12 +98,12 @@ def test_a_run_whose_trial_was_killed_dies_the_same_way_so_that_its_outcome_show
     root, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("RUNNER_CERTIFICATES", str(tmp_path / "own"))
-    sent = []
+    signals = []
     monkeypatch.setattr(admission, "run_trials", lambda trials, *_: [Crashed(trials[0], -signal.SIGKILL)])
-    monkeypatch.setattr(admission.os, "kill", lambda *signal: sent.append(signal))
+    monkeypatch.setattr(admission.os, "kill", lambda *signal: signals.append(signal))
     with pytest.raises(admission.Killed):  # nothing follows the signal
         admission.admit("tiled", CASE, root, [])
-    assert sent == [(os.getpid(), signal.SIGKILL)]
+    assert signals == [(os.getpid(), signal.SIGKILL)]
 
 
 SAYS = {
@@ -130,12 +130,12 @@ def test_verify_keeps_certificates_and_says_which_backend_is_wrong(runner, root,
     done = runner(
         "verify", "-b", "half", "-b", "crash", "-b", "flash3", "--device", "cpu", "--json", rc=1, **planted
     )
-    found = {one["backend"]: one for one in json.loads(done.stdout)}
-    assert {name: one["verdict"] for name, one in found.items()} == {
+    records = {record["backend"]: record for record in json.loads(done.stdout)}
+    assert {name: record["verdict"] for name, record in records.items()} == {
         "half": "wrong", "crash": "wrong", "flash3": "unsupported",
     }  # fmt: skip
-    assert any(check["name"] == "right" and not check["passed"] for check in found["half"]["checks"])
-    assert "SIGSEGV" in found["crash"]["reasons"][0]
+    assert any(check["name"] == "right" and not check["passed"] for check in records["half"]["checks"])
+    assert "SIGSEGV" in records["crash"]["reasons"][0]
     assert len(certificates(root)) == 3
     rows = json.loads(runner("sql", "from certificates order by attention", "--format", "json", rc=0).stdout)
     assert [(row["attention"], row["verdict"]) for row in rows] == [

@@ -52,9 +52,11 @@ def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_cer
 
 @pytest.mark.fault
 @pytest.mark.parametrize("error", [Interrupted(7), Terminated()])
-@pytest.mark.parametrize(("left", "outcome"), [(-1.0, "timeout"), (60.0, "cancelled"), (None, "cancelled")])
-def test_a_run_that_hangs_until_slurm_signals_it_at_its_limit_was_not_cancelled(error, left, outcome):
-    end = None if left is None else time.monotonic() + left
+@pytest.mark.parametrize(
+    ("seconds", "outcome"), [(-1.0, "timeout"), (60.0, "cancelled"), (None, "cancelled")]
+)
+def test_a_run_that_hangs_until_slurm_signals_it_at_its_limit_was_not_cancelled(error, seconds, outcome):
+    end = None if seconds is None else time.monotonic() + seconds
     assert ending_of(error, Stop(None, cause="signal"), end).outcome == outcome
 
 
@@ -144,7 +146,7 @@ def test_a_failed_audit_ends_the_attempt_with_its_numbers_and_no_checkpoint_up_t
     first = attempted(folder, 1, goes_wrong_after(2 * 15))
     outcome, reason = first.settled
     assert outcome == "failed"
-    assert [one.passed for one in first.audits] == [True] * (len(first.audits) - 1) + [False]
+    assert [entry.passed for entry in first.audits] == [True] * (len(first.audits) - 1) + [False]
     last = first.audits[-1]
     assert reason == f"attention is wrong in {last.where}: {last.reason}"
     assert re.search(r"step \d+, layer \d, sample \d, heads \d to \d, rows 0 to 31: o is off by", reason)
@@ -154,8 +156,10 @@ def test_a_failed_audit_ends_the_attempt_with_its_numbers_and_no_checkpoint_up_t
     assert second.settled[0] == "completed"
     assert second.manifest.resumed_attempt is None
     assert second.manifest.not_resumed == f"attempt 1 failed its audit of step {last.step}"
-    assert [one.step for one in second.audits if one.step <= last.step] == [one.step for one in first.audits]
-    assert all(one.passed for one in second.audits)
+    assert [entry.step for entry in second.audits if entry.step <= last.step] == [
+        entry.step for entry in first.audits
+    ]
+    assert all(entry.passed for entry in second.audits)
 
 
 @pytest.mark.fault
@@ -182,7 +186,7 @@ def test_a_checkpoint_is_used_only_if_no_audit_of_its_attempt_failed(tmp_path, c
     (folder.attempt(2).path / "checkpoint").symlink_to(first.path / "checkpoint")
     lines = (first.path / "audits.jsonl").read_text().splitlines(keepends=True)
     failed = lines[-1].replace('"passed":true', '"passed":false')
-    for told, content, used in (
+    for label, content, used in (
         ("passed", lines, True),
         ("none", [], True),
         ("failed", [*lines[:-1], failed], False),
@@ -192,9 +196,9 @@ def test_a_checkpoint_is_used_only_if_no_audit_of_its_attempt_failed(tmp_path, c
     ):
         (first.path / "audits.jsonl").write_text("".join(content))
         resumed = resumption(folder, 2)
-        assert resumed.get("resumed_attempt") == (1 if used else None), told
-        assert ("not_resumed" not in resumed) == used, told
-        assert resumption(folder, 3)["resumed_attempt"] == 2, f"{told}: the run has started over"
+        assert resumed.get("resumed_attempt") == (1 if used else None), label
+        assert ("not_resumed" not in resumed) == used, label
+        assert resumption(folder, 3)["resumed_attempt"] == 2, f"{label}: the run has started over"
 
 
 @pytest.mark.parametrize(("own", "peak"), [(5, 7), (9, 9)])
@@ -216,11 +220,11 @@ def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatc
 
     monkeypatch.setattr("os._exit", leave)
     killed = Ending(Outcome.FAILED, "rank 1 on n1: killed by SIGKILL")
-    gone, progress = RunFolder(tmp_path / "gone"), Progress(first_manifest("r1", 1))
-    conclusion = Conclusion(gone, plan("r1"), progress, Stop(None), None, UNLIMITED)
-    with pytest.raises(SystemExit) as left:
+    folder, progress = RunFolder(tmp_path / "gone"), Progress(first_manifest("r1", 1))
+    conclusion = Conclusion(folder, plan("r1"), progress, Stop(None), None, UNLIMITED)
+    with pytest.raises(SystemExit) as stopped:
         conclusion.record(killed)
-    assert left.value.code == UNWRITTEN
+    assert stopped.value.code == UNWRITTEN
     assert capsys.readouterr().err == (
         "could not write the result (No such file or directory), which is failed: rank 1 on n1: killed by SIGKILL\n"
     )
@@ -228,7 +232,7 @@ def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatc
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("outcome", "before", "steps", "goes_on"),
+    ("outcome", "earlier", "steps", "goes_on"),
     [
         ("node_failed", None, 0, True),
         ("node_failed", "node_failed before a step", 0, False),
@@ -243,18 +247,20 @@ def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatc
     ],
 )
 def test_a_run_goes_back_into_the_queue_unless_it_would_start_over_again_and_again(
-    root, monkeypatch, outcome, before, steps, goes_on
+    root, monkeypatch, outcome, earlier, steps, goes_on
 ):
     monkeypatch.setenv("ASSAY_REQUEUE", "yes")
-    folder, number = Folder(root, plan("r1")), 2 if before else 1
-    if before:
+    folder, number = Folder(root, plan("r1")), 2 if earlier else 1
+    if earlier:
         folder.start()
-        folder.event("ended", outcome=before.partition(" ")[0])
-        if before in ("node_failed", "cancelled"):
+        folder.event("ended", outcome=earlier.partition(" ")[0])
+        if earlier in ("node_failed", "cancelled"):
             folder.step(1)
     progress = Progress(first_manifest("r1", number))
     progress.steps = steps
-    asked = Ending(Outcome(outcome)), outcome == "timeout", progress, RunFolder(folder.path)
-    assert slurm.should_go_on(*asked) == goes_on
+    arguments = Ending(Outcome(outcome)), outcome == "timeout", progress, RunFolder(folder.path)
+    assert slurm.should_go_on(*arguments) == goes_on
     monkeypatch.delenv("ASSAY_REQUEUE")
-    assert slurm.should_go_on(*asked) == (goes_on and outcome != "node_failed"), "its job ends with the node"
+    assert slurm.should_go_on(*arguments) == (goes_on and outcome != "node_failed"), (
+        "its job ends with the node"
+    )

@@ -71,7 +71,7 @@ def certified(name, _backend, case):
 def plant(monkeypatch, name, attend):
     planted = replace(attention.load(name), attend=attend)
     load = attention.load
-    monkeypatch.setattr(attention, "load", lambda asked: planted if asked == name else load(asked))
+    monkeypatch.setattr(attention, "load", lambda backend: planted if backend == name else load(backend))
 
 
 def outcomes(given):
@@ -84,47 +84,47 @@ def plain(q, k, v, causal):
 
 
 def test_a_backend_is_timed_under_its_certificate_and_one_that_cannot_run_says_why(given):
-    mine = given()
-    task.run(mine)
-    record = mine.folder.attempt(1).kernels
-    assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "completed"}
+    context = given()
+    task.run(context)
+    record = context.folder.attempt(1).kernels
+    assert outcomes(context) == {"cudnn": "unsupported", "math": "completed", "tiled": "completed"}
     assert {row.traffic for row in record.times} == {None}
     assert record.case == Case("cpu", "float32", 1, 32, 2, 1, 16) and record.rounds == 3
     for row in record.times:
-        certificate = mine.folder.path.parent.parent / ".certificates" / f"{row.certificate}.json"
+        certificate = context.folder.path.parent.parent / ".certificates" / f"{row.certificate}.json"
         assert certificate.exists() == (row.outcome == "completed") == (len(row.seconds) == 3)
     refused = [row for row in record.times if row.attention == "cudnn"]
     assert all("needs an NVIDIA GPU" in row.reason for row in refused) and len(refused) == 2
-    assert mine.progress.steps == 3
+    assert context.progress.steps == 3
 
 
 def test_a_tile_reaches_the_backend_its_record_and_its_certificate_and_others_are_unsupported(given):
-    mine = given(CALL.model_copy(update={"tile": "64x32", "backends": "math tiled"}))
-    task.run(mine)
-    record = mine.folder.attempt(1).kernels
+    context = given(CALL.model_copy(update={"tile": "64x32", "backends": "math tiled"}))
+    task.run(context)
+    record = context.folder.attempt(1).kernels
     assert record.case.tile == (64, 32)
-    assert outcomes(mine) == {"math": "unsupported", "tiled": "completed"}
+    assert outcomes(context) == {"math": "unsupported", "tiled": "completed"}
     (reason,) = {row.reason for row in record.times if row.attention == "math"}
     assert reason == attention.no_tiles(record.case)
-    (certified,) = (mine.folder.path.parent.parent / ".certificates").glob("*.json")
+    (certified,) = (context.folder.path.parent.parent / ".certificates").glob("*.json")
     assert json.loads(certified.read_text())["case"]["tile"] == [64, 32]
 
 
 def test_bytes_are_counted_after_the_timing_if_asked_and_of_what_was_timed_alone(
     given, in_process, monkeypatch
 ):
-    asked = []
+    calls = []
 
     def measure(names, case, python, should_stop, tell):
-        asked.append((names, case, python))
+        calls.append((names, case, python))
         tell("math", 1, 4)
         return {(name, way): Traffic(formula_bytes=5, reason=way) for name in names for way in DIRECTIONS}
 
     monkeypatch.setattr(traffic, "measure", measure)
-    mine = given(CALL.model_copy(update={"traffic": True}))
-    task.run(mine)
-    assert asked == [(["math", "tiled"], mine.run.config.attention_case, ())]
-    times = mine.folder.attempt(1).kernels.times
+    context = given(CALL.model_copy(update={"traffic": True}))
+    task.run(context)
+    assert calls == [(["math", "tiled"], context.run.config.attention_case, ())]
+    times = context.folder.attempt(1).kernels.times
     reasons = {(row.attention, row.direction): row.traffic and row.traffic.reason for row in times}
     assert reasons == {
         (name, way): way if name != "cudnn" else None
@@ -142,25 +142,25 @@ def test_a_tile_that_a_kernel_refuses_in_its_trial_is_unsupported_and_its_senten
 
     planted = replace(attention.load("tiled"), attend_by_tile=refuse)
     load = attention.load
-    monkeypatch.setattr(attention, "load", lambda asked: planted if asked == "tiled" else load(asked))
-    mine = given(CALL.model_copy(update={"tile": "512x512", "backends": "tiled"}))
+    monkeypatch.setattr(attention, "load", lambda backend: planted if backend == "tiled" else load(backend))
+    context = given(CALL.model_copy(update={"tile": "512x512", "backends": "tiled"}))
     with pytest.raises(Unsupported):
-        task.run(mine)
-    assert outcomes(mine) == {"tiled": "unsupported"}
-    reasons = {row.reason for row in mine.folder.attempt(1).kernels.times}
+        task.run(context)
+    assert outcomes(context) == {"tiled": "unsupported"}
+    reasons = {row.reason for row in context.folder.attempt(1).kernels.times}
     assert reasons == {"needs more for a tile of 512 x 512: change call.tile"}
 
 
 @pytest.mark.fault
 def test_a_wrong_backend_has_a_row_that_says_so_and_no_time(given, in_process, monkeypatch):
     plant(monkeypatch, "tiled", lambda q, k, v, causal: 1.01 * plain(q, k, v, causal))
-    mine = given()
-    task.run(mine)
-    assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "wrong"}
-    wrong = [row for row in mine.folder.attempt(1).kernels.times if row.outcome == "wrong"]
-    assert all("failed verification here" in row.reason and not row.seconds for row in wrong)
-    root = mine.folder.path.parent.parent
-    assert all((root / ".certificates" / f"{row.certificate}.json").exists() for row in wrong)
+    context = given()
+    task.run(context)
+    assert outcomes(context) == {"cudnn": "unsupported", "math": "completed", "tiled": "wrong"}
+    rows = [row for row in context.folder.attempt(1).kernels.times if row.outcome == "wrong"]
+    assert all("failed verification here" in row.reason and not row.seconds for row in rows)
+    root = context.folder.path.parent.parent
+    assert all((root / ".certificates" / f"{row.certificate}.json").exists() for row in rows)
 
 
 @pytest.mark.fault
@@ -179,9 +179,9 @@ def test_a_trial_that_ends_otherwise_is_told_apart_and_the_others_are_timed(
     given, in_process, answer, outcome
 ):
     in_process["tiled"] = answer
-    mine = given()
-    task.run(mine)
-    assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": outcome}
+    context = given()
+    task.run(context)
+    assert outcomes(context) == {"cudnn": "unsupported", "math": "completed", "tiled": outcome}
 
 
 @pytest.mark.fault
@@ -207,10 +207,10 @@ def test_a_backend_that_cannot_be_loaded_or_asked_has_a_row_that_says_so(
         return replace(load(name), unsupported_reasons=reasons)
 
     monkeypatch.setattr(attention, "load", broken)
-    mine = given()
-    task.run(mine)
-    assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "failed"}
-    assert {row.reason for row in mine.folder.attempt(1).kernels.times if row.outcome == "failed"} == {
+    context = given()
+    task.run(context)
+    assert outcomes(context) == {"cudnn": "unsupported", "math": "completed", "tiled": "failed"}
+    assert {row.reason for row in context.folder.attempt(1).kernels.times if row.outcome == "failed"} == {
         message
     }
 
@@ -218,8 +218,8 @@ def test_a_backend_that_cannot_be_loaded_or_asked_has_a_row_that_says_so(
 @pytest.mark.fault
 def test_a_backend_that_fails_after_its_trial_has_no_time(given, in_process, monkeypatch):
     calls = []
-    mine = given()
-    in_process["tiled"] = certify_case("tiled", mine.run.config.attention_case)
+    context = given()
+    in_process["tiled"] = certify_case("tiled", context.run.config.attention_case)
 
     def tired(q, k, v, causal):
         if calls:
@@ -229,40 +229,40 @@ def test_a_backend_that_fails_after_its_trial_has_no_time(given, in_process, mon
     plant(monkeypatch, "tiled", tired)
     real = bench.measure
     monkeypatch.setattr(bench, "measure", lambda *values: calls.append(1) or real(*values))
-    task.run(mine)
-    assert outcomes(mine)["tiled"] == "failed" and outcomes(mine)["math"] == "completed"
+    task.run(context)
+    assert outcomes(context)["tiled"] == "failed" and outcomes(context)["math"] == "completed"
 
 
 @pytest.mark.refused
 def test_a_shape_that_no_backend_takes_is_unsupported_with_all_reasons_and_no_trial(given, in_process):
-    mine = given(CALL.model_copy(update={"backends": "cudnn efficient"}))
+    context = given(CALL.model_copy(update={"backends": "cudnn efficient"}))
     with pytest.raises(Unsupported) as error:
-        task.run(mine)
+        task.run(context)
     assert [reason.partition(":")[0] for reason in error.value.reasons] == ["cudnn", "efficient"]
-    assert outcomes(mine) == {"cudnn": "unsupported", "efficient": "unsupported"}
+    assert outcomes(context) == {"cudnn": "unsupported", "efficient": "unsupported"}
     assert in_process["held"] == []
 
 
 @pytest.mark.fault
 def test_a_run_that_timed_nothing_is_not_completed(given, in_process, monkeypatch):
     in_process["math"] = MemoryError("no room")
-    mine = given(CALL.model_copy(update={"backends": "math cudnn"}))
+    context = given(CALL.model_copy(update={"backends": "math cudnn"}))
     with pytest.raises(task.Untimed, match="math: in its trial, MemoryError: no room"):
-        task.run(mine)
-    assert outcomes(mine) == {"cudnn": "unsupported", "math": "oom_host"} and mine.progress.steps == 0
+        task.run(context)
+    assert outcomes(context) == {"cudnn": "unsupported", "math": "oom_host"} and context.progress.steps == 0
 
 
 def test_what_is_certified_is_not_tried_again(given, in_process, monkeypatch):
-    mine = given()
-    task.run(mine)
+    context = given()
+    task.run(context)
 
     def none(trials, *_):
         assert trials == []
         return iter(())
 
     monkeypatch.setattr(admission, "run_trials", none)
-    task.run(mine)
-    assert outcomes(mine)["math"] == "completed"
+    task.run(context)
+    assert outcomes(context)["math"] == "completed"
 
 
 STUDY = """\
@@ -280,8 +280,8 @@ def test_a_study_is_launched_collected_and_reported_and_a_second_launch_measures
     path.write_text(STUDY)
     runner("launch", path, rc=0, RUNNER_CERTIFICATES=str(tmp_path / "cache"))
     path.write_text(STUDY.replace("B1 T16 H2 D16", "B1 T16 H2 D16, B2 T16 H2 D16"))
-    again = runner("launch", path, rc=0, RUNNER_CERTIFICATES=str(tmp_path / "cache"))
-    assert "1 to do" in again.stderr
+    relaunch = runner("launch", path, rc=0, RUNNER_CERTIFICATES=str(tmp_path / "cache"))
+    assert "1 to do" in relaunch.stderr
     runner("collect", rc=0)
     query = "SELECT batch, attention, outcome, calls FROM kernels WHERE direction = 'both' ORDER BY ALL"
     rows = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
@@ -316,10 +316,10 @@ def test_an_error_keeps_its_words_whatever_settings_they_seem_to_name(given, mon
         raise UserError("raised KeyError: model.dim")
 
     monkeypatch.setattr(attention, "require", refused)
-    mine = given(CALL.model_copy(update={"backends": "math"}))
+    context = given(CALL.model_copy(update={"backends": "math"}))
     with pytest.raises(task.Untimed):
-        task.run(mine)
-    rows = mine.folder.attempt(1).kernels.times
+        task.run(context)
+    rows = context.folder.attempt(1).kernels.times
     assert {(row.outcome, row.reason) for row in rows} == {("failed", "raised KeyError: model.dim")}
 
 
@@ -330,22 +330,22 @@ def test_a_backend_that_is_wrong_at_the_runs_shape_alone_has_rows_that_name_its_
     def wrong_here(q, k, v, causal):
         return plain(q, k, v, causal) * (1.05 if q.shape[1] == 32 else 1)
 
-    mine = given(CALL.model_copy(update={"backends": "math tiled"}))
-    in_process["tiled"] = certify_case("tiled", cases.shared(mine.run.config.attention_case))
+    context = given(CALL.model_copy(update={"backends": "math tiled"}))
+    in_process["tiled"] = certify_case("tiled", cases.shared(context.run.config.attention_case))
     plant(monkeypatch, "tiled", wrong_here)
-    task.run(mine)
-    assert outcomes(mine) == {"math": "completed", "tiled": "wrong"}
-    wrong = [row for row in mine.folder.attempt(1).kernels.times if row.outcome == "wrong"]
-    assert all(row.certificate == in_process["tiled"].key and "in round" in row.reason for row in wrong)
+    task.run(context)
+    assert outcomes(context) == {"math": "completed", "tiled": "wrong"}
+    rows = [row for row in context.folder.attempt(1).kernels.times if row.outcome == "wrong"]
+    assert all(row.certificate == in_process["tiled"].key and "in round" in row.reason for row in rows)
 
 
 def test_shapes_that_differ_in_size_alone_share_certificates(given, in_process):
-    mine = given(CALL.model_copy(update={"backends": "math"}))
-    task.run(mine)
+    context = given(CALL.model_copy(update={"backends": "math"}))
+    task.run(context)
     other = CALL.model_copy(update={"backends": "math", "shape": "B3 T48 H2 K1 D16"})
-    config = mine.run.config.model_copy(update={"call": other})
-    task.run(replace(mine, run=mine.run.model_copy(update={"config": config})))
-    assert in_process["held"] == ["math"] and outcomes(mine) == {"math": "completed"}
+    config = context.run.config.model_copy(update={"call": other})
+    task.run(replace(context, run=context.run.model_copy(update={"config": config})))
+    assert in_process["held"] == ["math"] and outcomes(context) == {"math": "completed"}
 
 
 def test_a_backend_that_does_not_take_the_shared_shape_has_a_certificate_of_its_own(
@@ -354,11 +354,11 @@ def test_a_backend_that_does_not_take_the_shared_shape_has_a_certificate_of_its_
     math = attention.load("math")
     short = replace(math, unsupported_reasons=lambda case: ["is long"] if case.sequence_length > 32 else [])
     load = attention.load
-    monkeypatch.setattr(attention, "load", lambda asked: short if asked == "math" else load(asked))
-    mine = given(CALL.model_copy(update={"backends": "math"}))
-    task.run(mine)
-    assert outcomes(mine) == {"math": "completed"}
-    (path,) = (mine.folder.path.parent.parent / ".certificates").glob("*.json")
+    monkeypatch.setattr(attention, "load", lambda backend: short if backend == "math" else load(backend))
+    context = given(CALL.model_copy(update={"backends": "math"}))
+    task.run(context)
+    assert outcomes(context) == {"math": "completed"}
+    (path,) = (context.folder.path.parent.parent / ".certificates").glob("*.json")
     assert not json.loads(path.read_text())["case"].get("any_size")
 
 

@@ -95,8 +95,8 @@ def test_no_floor_is_stated_from_ceilings_that_spread_widely(manifest, monkeypat
         ({"traffic": loose(sure.traffic, 1.5)}, None),
         ({"launch": loose(sure.launch)}, None),
     ):
-        said = sure.model_copy(update=changed)
-        monkeypatch.setattr(ceilings, "measure", lambda config, options, said=said: said)
+        variant = sure.model_copy(update=changed)
+        monkeypatch.setattr(ceilings, "measure", lambda config, options, variant=variant: variant)
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
         record = known_ceilings(CONFIG, manifest, folder, [])
@@ -145,7 +145,7 @@ def test_a_torn_record_is_measured_again(manifest, counted, tmp_path, content):
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("code", "why"),
+    ("code", "reason"),
     [
         ("raise MemoryError('3 GiB')", "ended with code 1: MemoryError: 3 GiB"),
         ("print('{}')", "gave no answer"),
@@ -153,7 +153,7 @@ def test_a_torn_record_is_measured_again(manifest, counted, tmp_path, content):
     ],
 )
 def test_a_run_trains_without_ceilings_that_cannot_be_measured(
-    manifest, monkeypatch, tmp_path, capsys, code, why
+    manifest, monkeypatch, tmp_path, capsys, code, reason
 ):
     program = tmp_path / "python"
     program.write_text(f"#!{sys.executable}\n{code}\n")
@@ -161,7 +161,7 @@ def test_a_run_trains_without_ceilings_that_cannot_be_measured(
     monkeypatch.setattr(ceilings, "LIMIT_SECONDS", 0.2 if "sleep" in code else 60.0)
     monkeypatch.setattr(sys, "executable", str(program))
     record = known_ceilings(CONFIG, manifest, tmp_path, [])
-    assert why in record.no_ceilings and why in capsys.readouterr().err
+    assert reason in record.no_ceilings and reason in capsys.readouterr().err
     assert record.floor is None and record.ceilings is None
 
 

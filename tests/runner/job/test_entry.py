@@ -65,15 +65,15 @@ def test_a_job_that_was_renamed_runs_its_attempt(claimed, monkeypatch):
     assert run(claimed) == "ran 1"
 
 
-@pytest.mark.parametrize(("here", "own"), [(None, "1"), ("4,5,6", "5")])
-def test_runs_that_share_gpus_nobody_asked_for_take_the_one_of_their_slot(claimed, monkeypatch, here, own):
+@pytest.mark.parametrize(("devices", "own"), [(None, "1"), ("4,5,6", "5")])
+def test_runs_that_share_gpus_nobody_asked_for_take_the_one_of_their_slot(claimed, monkeypatch, devices, own):
     monkeypatch.setenv("ASSAY_SHARED_GPUS", "yes")
     monkeypatch.setenv("SLURM_LOCALID", "1")
     monkeypatch.setattr(gpus, "DEVICES", claimed.path / "none")
     monkeypatch.setattr(gpus, "NODES", claimed.path / "none")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if here:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", here)
+    if devices:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
     other = str(RunFolder(claimed.path).path)
     assert run_slot([other, other], [1, 1]) == "ran 1"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == own
@@ -141,7 +141,7 @@ def test_on_the_second_node_of_a_job_nothing_starts(claimed, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("runs", "processes", "where", "place"),
+    ("runs", "processes", "variables", "place"),
     [
         (1, 1, {"SLURM_LOCALID": "0"}, (0, 0)),
         (2, 1, {"SLURM_LOCALID": "1"}, (1, 0)),
@@ -153,18 +153,18 @@ def test_on_the_second_node_of_a_job_nothing_starts(claimed, monkeypatch):
     ids=["alone", "second slot", "a node too many", "second node", "a task too many", "two runs on a node"],
 )
 def test_a_task_has_a_slot_and_a_rank_in_it_and_one_too_many_has_a_slot_that_no_run_has(
-    runs, processes, where, place, monkeypatch
+    runs, processes, variables, place, monkeypatch
 ):
     for name in ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in where.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert slot_and_rank(runs, processes) == place
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("began", [False, True])
-def test_a_task_that_does_not_find_rank_0_records_whose_fault_that_is(root, monkeypatch, began):
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_task_that_does_not_find_rank_0_records_whose_fault_that_is(root, monkeypatch, begun):
     """Slurm names the task that fails."""
     monkeypatch.setattr("runner.job.ranks.meeting.POLL_SECONDS", 0.0)
     monkeypatch.setattr("runner.job.entry.wait_for_meeting", partial(wait_for_meeting, patience_seconds=0.01))
@@ -174,14 +174,14 @@ def test_a_task_that_does_not_find_rank_0_records_whose_fault_that_is(root, monk
     folder = Folder(root, plan("r1", study="tiny", config=config))
     folder.event("claimed", executor="slurm")
     (folder.path.parent / ".submitit").mkdir()
-    folder.start(host="n1") if began else (folder.path / "attempt-1").mkdir()
+    folder.start(host="n1") if begun else (folder.path / "attempt-1").mkdir()
     for _ in range(2):
         with pytest.raises(NobodyCame):
             run(folder)
     assert [event.event for event in RunFolder(folder.path).ledger] == ["claimed", "ended"]
     outcome, reason = RunFolder(folder.path).attempt(1).settled
     sentence = "rank 0 did not publish its address within 0.01 s: no 7_0_0.meeting"
-    assert (outcome, reason) == ("failed", f"{sentence}; it is on n1" if began else sentence)
+    assert (outcome, reason) == ("failed", f"{sentence}; it is on n1" if begun else sentence)
 
 
 @pytest.mark.fault
@@ -203,8 +203,8 @@ def test_a_task_whose_node_does_not_know_rank_0s_host_says_so_and_how_one_ended_
         raise error
 
     monkeypatch.setattr("runner.job.ranks.follower.socket.create_connection", refused)
-    where = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"}
-    for name, value in (where | {"SLURMD_NODENAME": "n2"}).items():
+    variables = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"}
+    for name, value in (variables | {"SLURMD_NODENAME": "n2"}).items():
         monkeypatch.setenv(name, value)
     config = RunConfig(data={"path": "x"}, device="cpu", train={"batch_size": 2}, parallel={"shard": 2})
     folder = Folder(root, plan("r1", study="tiny", config=config))

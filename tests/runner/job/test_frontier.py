@@ -26,62 +26,62 @@ SOUGHT = FrontierConfig(find="batch_size", batch_size=4096, multiple=4, sequence
 
 def search(fits, first, most=10_000, resolution=0.03, limit=50):
     """The values tried where `fits` decides, and their purposes."""
-    seen, tried = {}, []
+    outcomes, trials = {}, []
 
-    def left():
-        return limit - sum(after.purpose == "search" for after in tried)
+    def remaining():
+        return limit - sum(trial.purpose == "search" for trial in trials)
 
-    while after := task.next_try(seen, first, most, resolution, left()):
-        assert after.factor not in seen and 1 <= after.factor <= most
-        tried.append(after)
-        seen[after.factor] = fits(after.factor)
-    return tried
+    while trial := task.next_try(outcomes, first, most, resolution, remaining()):
+        assert trial.factor not in outcomes and 1 <= trial.factor <= most
+        trials.append(trial)
+        outcomes[trial.factor] = fits(trial.factor)
+    return trials
 
 
-def largest(fits, tried):
-    return max((after.factor for after in tried if fits(after.factor)), default=0)
+def largest(fits, trials):
+    return max((trial.factor for trial in trials if fits(trial.factor)), default=0)
 
 
 def test_a_frontier_within_a_tenth_of_the_forecast_takes_four_probes():
     for first in (50, 317, 1000, 4444):
         for truth in range(int(0.9 * first) + 1, int(1.1 * first)):
-            tried = search(lambda count, truth=truth: count <= truth, first)
-            searched = [after for after in tried if after.purpose == "search"]
-            assert len(searched) <= 4, (first, truth, tried)
-            frontier = largest(lambda count, truth=truth: count <= truth, tried)
-            assert truth - max(1, 0.03 * truth) - 1 < frontier <= truth, (first, truth, tried)
+            trials = search(lambda count, truth=truth: count <= truth, first)
+            searched = [trial for trial in trials if trial.purpose == "search"]
+            assert len(searched) <= 4, (first, truth, trials)
+            frontier = largest(lambda count, truth=truth: count <= truth, trials)
+            assert truth - max(1, 0.03 * truth) - 1 < frontier <= truth, (first, truth, trials)
 
 
 @pytest.mark.parametrize("truth", [0, 1, 2, 7, 300, 9_999, 10_000])
 @pytest.mark.parametrize("first", [0, 1, 250, 10_000])
 def test_any_frontier_is_found_however_wrong_the_forecast(truth, first):
-    tried = search(lambda count: count <= truth, first)
-    frontier = largest(lambda count: count <= truth, tried)
+    trials = search(lambda count: count <= truth, first)
+    frontier = largest(lambda count: count <= truth, trials)
     assert truth - max(1, 0.03 * truth) < frontier + 1 and frontier <= truth
-    assert len(tried) < 30
+    assert len(trials) < 30
 
 
 def test_values_above_one_that_does_not_fit_are_tried_and_one_that_fits_counts():
     def fits(count):
         return count <= 100 or 104 <= count <= 108
 
-    tried = search(fits, 100, resolution=0.01)
-    assert largest(fits, tried) > 103, tried
+    trials = search(fits, 100, resolution=0.01)
+    assert largest(fits, trials) > 103, trials
     monotone = search(lambda count: count <= 100, 100, resolution=0.01)
-    assert sum(after.factor > 100 for after in monotone) >= 3
+    assert sum(trial.factor > 100 for trial in monotone) >= 3
 
 
 def test_values_above_are_tried_although_the_search_has_no_probes_left():
-    tried = search(lambda count: count <= 945, 1000, limit=2)
-    assert [(after.factor, after.purpose) for after in tried] == [
+    trials = search(lambda count: count <= 945, 1000, limit=2)
+    assert [(trial.factor, trial.purpose) for trial in trials] == [
         (1000, "search"), (900, "search"), (1100, "above"), (1200, "above"),
     ]  # fmt: skip
     nothing = search(lambda count: count <= 500, 1000, limit=2)
-    assert [after.purpose for after in nothing] == ["search"] * 2
+    assert [trial.purpose for trial in nothing] == ["search"] * 2
 
 
 def test_the_search_ends_at_the_largest_value_that_may_be_tried():
-    assert [after.factor for after in search(lambda _count: True, 20, most=20)] == [20]
+    assert [trial.factor for trial in search(lambda _count: True, 20, most=20)] == [20]
     assert largest(lambda _count: True, search(lambda _count: True, 5, most=20)) == 20
 
 
@@ -285,9 +285,11 @@ def test_real_probes_on_a_cpu_fit_below_the_limit_and_run_out_of_memory_above(gi
     assert {"fits", "oom_host"} == {probe.outcome for probe in record.probes}
     fitting = [probe for probe in record.probes if probe.outcome == "fits"]
     assert all(2**27 < probe.peak_bytes <= record.card_bytes for probe in fitting)
-    gone = min((probe for probe in record.probes if probe.outcome != "fits"), key=lambda probe: probe.value)
-    assert gone.value > record.largest.value
-    assert "40 % of `memory` of profile alps" in gone.reason
+    failure = min(
+        (probe for probe in record.probes if probe.outcome != "fits"), key=lambda probe: probe.value
+    )
+    assert failure.value > record.largest.value
+    assert "40 % of `memory` of profile alps" in failure.reason
 
 
 def test_the_forecast_on_a_gpu_leaves_room_for_cuda():

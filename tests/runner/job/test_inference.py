@@ -29,13 +29,13 @@ def attempted(tmp_path, corpus, monkeypatch, ceilings_here):
 
     def run(record=(), **config):
         fingerprint = Source(corpus).checked("text").fingerprint()
-        made = plan("x").model_copy(
+        planned = plan("x").model_copy(
             update=recorded
             | {"config": run_config(**config), "data_fingerprint": fingerprint, **dict(record)}
         )
         folder = RunFolder(tmp_path / "backends" / "x")
         folder.path.mkdir(parents=True)
-        write(folder.path / "run.json", made)
+        write(folder.path / "run.json", planned)
         folder.attempt(1).path.mkdir()
         attempt.run_attempt(folder, 1)
         return folder.attempt(1)
@@ -86,17 +86,17 @@ def test_its_prefill_and_its_decoded_token_have_a_floor_and_a_profile(
     (node,) = (done.path.parent.parent / ".nodes").iterdir()
     record = read(node, NodeRecord)
     assert (manifest.ceilings, manifest.no_ceilings, record.dtype) == (node.stem, None, "float32")
-    assert {each.step for each in record.measured.products} == {"forward"}
+    assert {product.step for product in record.measured.products} == {"forward"}
     assert manifest.floor == floor(run_config(new_tokens=new_tokens), record.measured)
     assert profile.reason is None and profile.steps == 1
-    for each in (manifest.floor, profile.parts):
-        assert list(dict.fromkeys(part.phase for part in each)) == phases
+    for parts in (manifest.floor, profile.parts):
+        assert list(dict.fromkeys(part.phase for part in parts)) == phases
 
 
 @pytest.mark.fault
 def test_one_that_is_stopped_says_that_it_starts_over(attempted, monkeypatch):
-    asked = count()
-    monkeypatch.setattr(Stop, "requested", lambda stop: next(asked) >= 1)
+    calls = count()
+    monkeypatch.setattr(Stop, "requested", lambda stop: next(calls) >= 1)
     done = attempted()
     assert done.settled[0] == "cancelled"
     assert done.settled[1].endswith("its 2 steps are lost, so it starts over")

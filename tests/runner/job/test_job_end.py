@@ -19,17 +19,17 @@ from tests.analysis.fabricate import Folder, plan
 def host(tmp_path):
     """Runs the batch script's part on the host, with stand-ins for Slurm's commands, in job 12."""
 
-    def run(then, after=(), environment=None, **commands):
+    def run(command, after=(), environment=None, **commands):
         for name, body in commands.items():
             (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
             (tmp_path / name).chmod(0o755)
         text = Path(script.__file__).with_name("host.sh").read_text()
         (tmp_path / "script").write_text(
-            f"assay_jobs={tmp_path} assay_requeue=yes assay_name=x assay_limit=\n{text}\n{then}\n"
+            f"assay_jobs={tmp_path} assay_requeue=yes assay_name=x assay_limit=\n{text}\n{command}\n"
         )
-        here = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "12", "SLURM_JOB_NAME": "x"}
+        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "12", "SLURM_JOB_NAME": "x"}
         return subprocess.run(
-            ["bash", tmp_path / "script", *after], env=here | (environment or {}), capture_output=True,
+            ["bash", tmp_path / "script", *after], env=variables | (environment or {}), capture_output=True,
             text=True, check=True,
         ).stdout  # fmt: skip
 
@@ -85,9 +85,9 @@ def test_a_job_that_cannot_be_requeued_goes_on_in_a_new_one_that_waits_for_it(
 ):
     """It is told which job it goes on for, and takes none of that job's options."""
     commands = {"scontrol": refuses} if refuses else {}
-    told = f'echo "$*" >>{tmp_path}/asked; env | grep ^SLURM_ >>{tmp_path}/asked; echo "45;big"'
+    command = f'echo "$*" >>{tmp_path}/asked; env | grep ^SLURM_ >>{tmp_path}/asked; echo "45;big"'
     host(
-        "assay_go_on; assay_go_on" if refuses else "assay_requeue=; assay_go_on", squeue="echo RUNNING", sbatch=told,
+        "assay_go_on; assay_go_on" if refuses else "assay_requeue=; assay_go_on", squeue="echo RUNNING", sbatch=command,
         environment={"SLURM_NTASKS": "8", "SLURM_CONF": "/c"}, **commands,
     )  # fmt: skip
     assert (tmp_path / "asked").read_text().splitlines() == [
@@ -98,8 +98,8 @@ def test_a_job_that_cannot_be_requeued_goes_on_in_a_new_one_that_waits_for_it(
 
 def test_an_element_of_an_array_goes_on_as_the_same_element(host, goes_on, tmp_path):
     array = {"SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3"}
-    told = f'echo "$*" >>{tmp_path}/asked; echo 45'
-    host("assay_requeue=; assay_go_on", squeue="true", sbatch=told, environment=array)
+    command = f'echo "$*" >>{tmp_path}/asked; echo 45'
+    host("assay_requeue=; assay_go_on", squeue="true", sbatch=command, environment=array)
     assert "--dependency=afterany:10_3 --array=3 " in (tmp_path / "asked").read_text()
     assert goes_on() == ("submitted", 2, "45_3", None)
 
@@ -107,10 +107,10 @@ def test_an_element_of_an_array_goes_on_as_the_same_element(host, goes_on, tmp_p
 def test_new_jobs_of_an_array_keep_to_how_many_of_it_may_run_at_once(host, goes_on, tmp_path):
     """They start after the array, and those of one name one after another: element 3 of 2 at once is of the second."""
     array = {"SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3"}
-    told = f'echo "$*" >>{tmp_path}/asked; echo 45'
-    host("assay_requeue= assay_limit=2; assay_go_on", squeue="true", sbatch=told, environment=array)
-    asked = (tmp_path / "asked").read_text()
-    assert "--job-name=x.1 --dependency=afterany:10_3,afterany:10,singleton --array=3 " in asked
+    command = f'echo "$*" >>{tmp_path}/asked; echo 45'
+    host("assay_requeue= assay_limit=2; assay_go_on", squeue="true", sbatch=command, environment=array)
+    calls = (tmp_path / "asked").read_text()
+    assert "--job-name=x.1 --dependency=afterany:10_3,afterany:10,singleton --array=3 " in calls
 
 
 @pytest.mark.fault
@@ -164,8 +164,8 @@ def test_a_job_that_slurm_has_put_back_by_itself_is_not_submitted_a_second_time(
 
 
 def test_a_job_whose_runs_have_not_asked_to_go_on_is_neither_requeued_nor_submitted(host, tmp_path):
-    asked = f"touch {tmp_path}/asked"
-    host("assay_go_on", squeue="true", scontrol=asked, sbatch=asked)
+    command = f"touch {tmp_path}/asked"
+    host("assay_go_on", squeue="true", scontrol=command, sbatch=command)
     assert not (tmp_path / "asked").exists()
 
 

@@ -50,9 +50,9 @@ def test_launch_prints_a_line_now_and_then(task, capsys) -> None:
     lines.count_start(task)
     for stage in [Stage(backend="flash", begun=0, total=0, what="starting its process"), *STAGES]:
         lines.certifying(task, stage)
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "[1/1] flash: certifying flash: starting its process"
-    assert [line.partition("(")[2].partition(")")[0] for line in said[1:]] == [
+    messages = capsys.readouterr().err.splitlines()
+    assert messages[0] == "[1/1] flash: certifying flash: starting its process"
+    assert [line.partition("(")[2].partition(")")[0] for line in messages[1:]] == [
         "1 of 11",
         "5 of 11",
         "10 of 11",

@@ -34,10 +34,10 @@ def test_a_tasks_file_says_what_to_import_and_what_to_call(task):
 
 def test_a_record_has_no_section_that_its_task_does_not_read():
     for task in TASKS:
-        given = {  # a run of one process does not say so
+        values = {  # a run of one process does not say so
             "data": {"path": "x"}, "parallel": {"replicate": 2}, "train": {"batch_size": 2},
         }  # fmt: skip
-        read = {name: value for name, value in given.items() if name in sections_of(task)}
+        read = {name: value for name, value in values.items() if name in sections_of(task)}
         config = RunConfig.model_validate({"task": task, **read})
         assert set(sections()) & set(config.model_dump()) == set(sections_of(task))
         assert RunConfig.model_validate_json(config.model_dump_json()) == config

@@ -84,8 +84,8 @@ def test_the_turn_of_a_maker_that_died_passes_on(tmp_path) -> None:
     code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-S", "-c", code, str(path)], stdout=subprocess.PIPE) as maker:
         maker.stdout.readline()
-        with turn(path, 60.0, maker.kill) as mine:
-            assert mine and mine.waited and not mine.in_vain
+        with turn(path, 60.0, maker.kill) as place:
+            assert place and place.waited and not place.in_vain
 
 
 @pytest.mark.fault
@@ -98,8 +98,8 @@ def test_a_maker_that_hangs_is_not_waited_for_without_end(tmp_path) -> None:
 @pytest.mark.fault
 def test_without_a_place_for_locks_each_run_makes_its_own(tmp_path) -> None:
     (tmp_path / "file").touch()
-    with turn(tmp_path / "file" / "key.lock", 60.0, lambda: None) as mine:
-        assert mine is None
+    with turn(tmp_path / "file" / "key.lock", 60.0, lambda: None) as place:
+        assert place is None
 
 
 # --------------------------------------------------------------------------------------------- the cache
@@ -151,23 +151,23 @@ def test_nothing_that_a_test_does_reaches_the_users_own_cache() -> None:
 
 @pytest.mark.fault
 def test_a_lock_that_is_a_link_to_another_file_does_not_empty_it(tmp_path):
-    (mine := tmp_path / "mine").write_text("mine")
-    (tmp_path / "lock").symlink_to(mine)
+    (file := tmp_path / "mine").write_text("mine")
+    (tmp_path / "lock").symlink_to(file)
     with turn(tmp_path / "lock", 0.1, lambda: None) as held:
         assert held is None
-    assert mine.read_text() == "mine"
+    assert file.read_text() == "mine"
 
 
 @pytest.mark.fault
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a file to another user needs root")
 def test_a_certificate_of_another_user_of_the_root_is_not_believed(tmp_path, trials, monkeypatch):
     admission.keep(certificate(), tmp_path)
-    kept = tmp_path / admission.FOLDER / f"{KEY}.json"
+    file = tmp_path / admission.FOLDER / f"{KEY}.json"
     monkeypatch.setenv("RUNNER_CERTIFICATES", str(tmp_path / "empty"))
-    os.chown(kept, 54322, 54300)
+    os.chown(file, 54322, 54300)
     admission.admit("math", CASE, tmp_path, ())
     assert len(trials.held) == 1
-    assert kept.stat().st_uid == 0
+    assert file.stat().st_uid == 0
 
 
 @pytest.mark.fault

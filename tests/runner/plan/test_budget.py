@@ -163,7 +163,7 @@ def test_a_reservation_remembers_the_profiles_file(tmp_path):
 
 
 def test_a_node_hour_counts_once_for_all_runs_that_share_the_node(tmp_path):
-    whole = {"slurm": {"exclusive": True}, "gpus_per_node": 4, "max_parallel": 4}
+    exclusive = {"slurm": {"exclusive": True}, "gpus_per_node": 4, "max_parallel": 4}
     for run_id, seconds in (("a", 3600), ("b", 1800)):
         folder = Folder(tmp_path, plan(run_id))
         folder.start(slurm={"SLURM_JOB_ID": "7"})
@@ -171,8 +171,8 @@ def test_a_node_hour_counts_once_for_all_runs_that_share_the_node(tmp_path):
     nodes = limit(2.0, "node_hours")
     assert measure(tmp_path, nodes).spent == 1
     with pytest.raises(InvalidFile, match="needs 4 .*1 spent, 0 reserved by 0 runs in flight, 1 left"):
-        reserve(tmp_path, "backends", [nodes], asks("c", "d", **whole))
-    reserve(tmp_path, "backends", [nodes], asks("c", "d", hours=1.0, **whole))
+        reserve(tmp_path, "backends", [nodes], asks("c", "d", **exclusive))
+    reserve(tmp_path, "backends", [nodes], asks("c", "d", hours=1.0, **exclusive))
     assert measure(tmp_path, nodes).reserved == 1
     with pytest.raises(InvalidFile, match="this profile shares nodes"):
         reserve(tmp_path, "backends", [nodes], asks("e"))
@@ -182,9 +182,9 @@ def test_every_gpu_and_every_node_of_a_run_is_reserved_and_spent(tmp_path):
     """Eight processes on two nodes."""
     config = RunConfig(data=DataConfig(path="x"), train=TrainConfig(batch_size=8), parallel={"shard": 8})
     runs = [plan(name, config=config, time_limit_seconds=3600) for name in ("a", "b")]
-    whole = profile(slurm={"exclusive": True}, gpus_per_node=4, max_parallel=4)
+    exclusive = profile(slurm={"exclusive": True}, gpus_per_node=4, max_parallel=4)
     limits = [limit(30.0), limit(5.0, "node_hours")]
-    reserve(tmp_path, "backends", limits, estimate(runs, whole, History()))
+    reserve(tmp_path, "backends", limits, estimate(runs, exclusive, History()))
     assert [measure(tmp_path, spending).reserved for spending in limits] == [16, 4]
     for run in runs:
         (folder := Folder(tmp_path, run)).start(gpus=8, nodes=2, slurm={"SLURM_JOB_ID": run.run_id})
@@ -220,8 +220,8 @@ def test_a_launcher_on_another_machine_counts_for_a_while(tmp_path):
     line = Reservation.model_validate_json(path.read_text())
     path.write_text(line.model_copy(update={"host": "login2"}).model_dump_json() + "\n")
     assert measure(tmp_path, limit()).reserved == 4
-    old = {"host": "login2", "time": now() - timedelta(hours=1)}
-    path.write_text(line.model_copy(update=old).model_dump_json() + "\n")
+    fields = {"host": "login2", "time": now() - timedelta(hours=1)}
+    path.write_text(line.model_copy(update=fields).model_dump_json() + "\n")
     assert measure(tmp_path, limit()).reserved == 0
 
 

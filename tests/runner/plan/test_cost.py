@@ -152,9 +152,9 @@ def estimated(*seconds, **keys):
 
 
 def test_each_run_counts_by_the_limit_that_it_has_and_shares_nodes_with_its_like():
-    whole = profile(slurm={"exclusive": True}, gpus_per_node=2, max_parallel=4)
+    exclusive = profile(slurm={"exclusive": True}, gpus_per_node=2, max_parallel=4)
     runs = [plan(f"r{i}", seed=i, time_limit_seconds=3600 * hours) for i, hours in enumerate((1, 5, 1, 5))]
-    result = estimate(runs, whole, History())
+    result = estimate(runs, exclusive, History())
     assert [run.wall_seconds for run in result.runs] == [3600, 5 * 3600, 3600, 5 * 3600]
     assert result.node_hours == 1 + 5
 
@@ -186,13 +186,13 @@ def test_runs_of_several_gpus_wait_on_this_machine_until_as_many_are_free(machin
 
 
 def test_whole_nodes_are_held_until_the_longest_of_the_runs_that_share_one_ends():
-    whole = {"slurm": {"exclusive": True}, "gpus_per_node": 4, "max_parallel": 4}
-    result = estimated(3600, 1800, 1800, 1800, 3600, **whole)
+    exclusive = {"slurm": {"exclusive": True}, "gpus_per_node": 4, "max_parallel": 4}
+    result = estimated(3600, 1800, 1800, 1800, 3600, **exclusive)
     assert (result.gpu_hours, result.node_hours) == (3.5, 2.0)
     assert lines(result).startswith(
         "about 3.5 GPU-hours (2.0 node-hours), 1:30:00 with 4 at once: 5 runs from past"
     )
-    assert estimated(3600, 3600, **{**whole, "gpus_per_node": 1}).node_hours == 2.0
+    assert estimated(3600, 3600, **{**exclusive, "gpus_per_node": 1}).node_hours == 2.0
     assert estimated(3600, 3600).node_hours is None, "nodes are shared with others"
 
 
@@ -218,8 +218,8 @@ def test_all_whole_nodes_of_a_run_count_and_runs_of_as_many_processes_share_one(
     """One GPU, then two pairs and a third alone, then two nodes."""
     pairs = [several(f"p{number}", 2, shard=2) for number in range(3)]
     runs = [several("a", 1), *pairs, several("c", 3, replicate=8)]
-    whole = profile(slurm={"exclusive": True}, gpus_per_node=4, max_parallel=8)
-    result = estimate(runs, whole, History())
+    exclusive = profile(slurm={"exclusive": True}, gpus_per_node=4, max_parallel=8)
+    result = estimate(runs, exclusive, History())
     assert result.node_hours == 1 + 2 + 2 + 2 * 3
     assert result.gpu_hours == 1 + 3 * 2 * 2 + 8 * 3
 
@@ -245,6 +245,8 @@ def test_runs_that_differ_by_seed_alone_are_looked_up_once(monkeypatch):
         cost.PastRun(run.config, "alps", Outcome.COMPLETED, None, 0.1, 5.0, 10, 1) for run in runs[:1000]
     )
     looked_up, match = [], cost.PastRunIndex.match
-    monkeypatch.setattr(cost.PastRunIndex, "match", lambda *asked: looked_up.append(asked) or match(*asked))
+    monkeypatch.setattr(
+        cost.PastRunIndex, "match", lambda *arguments: looked_up.append(arguments) or match(*arguments)
+    )
     assert estimate(runs, profile(), History(past)).gpu_hours
     assert len(looked_up) == 50, "10,000 runs of 50 lengths"

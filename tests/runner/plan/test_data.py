@@ -74,9 +74,9 @@ def keep(plan):
 def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_certified(
     planned, texts, line, message
 ):
-    with pytest.raises(InvalidFile, match=message) as caught:
+    with pytest.raises(InvalidFile, match=message) as error:
         planned(texts)
-    assert f"s.yaml:{line}:" in str(caught.value)
+    assert f"s.yaml:{line}:" in str(error.value)
 
 
 @pytest.mark.refused
@@ -102,9 +102,9 @@ def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_certified(
     ids=["long sequence", "folder", "no Parquet", "no name", "float16"],
 )
 def test_a_setting_that_cannot_be_trained_with_is_refused_at_its_place(planned, old, new, place, message):
-    with pytest.raises(InvalidFile, match=message) as caught:
+    with pytest.raises(InvalidFile, match=message) as error:
         planned(study=STUDY.replace(old, new))
-    assert f"s.yaml:{place}" in str(caught.value)
+    assert f"s.yaml:{place}" in str(error.value)
 
 
 def test_a_run_that_reads_its_text_again_and_again_is_said_to(planned, caplog):
@@ -124,9 +124,9 @@ def test_a_file_is_hashed_once_and_later_launches_of_the_study_recognise_it(plan
     first = planned()
     assert len(hashed) == 1
     keep(first)
-    again = planned()
+    second = planned()
     assert len(hashed) == 1
-    assert [run.data_fingerprint for run, _ in again.runs] == [run.data_fingerprint for run, _ in first.runs]
+    assert [run.data_fingerprint for run, _ in second.runs] == [run.data_fingerprint for run, _ in first.runs]
 
 
 @pytest.mark.refused
@@ -156,9 +156,9 @@ def test_a_path_that_is_not_on_this_machine_is_refused_for_what_it_is(planned, p
         (6, STUDY.replace("path: t.parquet", f"path: {path}")),
         (7, STUDY.replace("path: t.parquet", f"path: t.parquet\n    tokenizer: {path}")),
     ):
-        with pytest.raises(InvalidFile, match=f"s.yaml:{line}:5: .*{message}") as caught:
+        with pytest.raises(InvalidFile, match=f"s.yaml:{line}:5: .*{message}") as error:
             planned(study=study)
-        assert "--out" not in str(caught.value)
+        assert "--out" not in str(error.value)
 
 
 def test_a_path_that_begins_with_a_tilde_is_in_the_home_folder(planned, tmp_path, monkeypatch):

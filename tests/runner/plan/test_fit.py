@@ -141,13 +141,13 @@ def test_replicas_that_do_not_fit_may_share_the_parameters():
     ]
 
 
-def nvidia_smi(monkeypatch, listed):
+def nvidia_smi(monkeypatch, stdout):
     """As if this machine's nvidia-smi said so; None: there is none."""
 
     def run(command, **_how):
-        if listed is None:
+        if stdout is None:
             raise FileNotFoundError(command[0])
-        return subprocess.CompletedProcess(command, 0, listed)
+        return subprocess.CompletedProcess(command, 0, stdout)
 
     monkeypatch.setattr(gpus.subprocess, "run", run)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -170,10 +170,10 @@ def test_runs_on_this_machine_are_compared_with_the_gpus_that_are_here(monkeypat
 
 
 @pytest.mark.parametrize(
-    "listed", [None, "", "No devices were found\n", "0, GPU-1f, [N/A]\n1, GPU-2e, 81559\n"]
+    "stdout", [None, "", "No devices were found\n", "0, GPU-1f, [N/A]\n1, GPU-2e, 81559\n"]
 )
-def test_where_nvidia_smi_does_not_tell_a_launch_says_that_nothing_was_compared(listed, monkeypatch):
-    nvidia_smi(monkeypatch, listed)
+def test_where_nvidia_smi_does_not_tell_a_launch_says_that_nothing_was_compared(stdout, monkeypatch):
+    nvidia_smi(monkeypatch, stdout)
     _, line = forecast([planned()], None, "local")
     assert line.startswith("it is compared with no GPU") and "`gpu_memory`" in line
     assert len([*forecast([planned()], 139 * GIB, "local")]) == 1

@@ -58,9 +58,9 @@ def test_more_repeats_add_runs_after_the_others_and_restart_none(launched, root)
 def test_what_a_first_launch_left_goes_on_in_the_same_order(launched):
     first, *others = launched(TWO)
     complete([first])
-    again = launched(TWO)
-    assert [task.folder.path for task in again] == [task.folder.path for task in others]
-    assert [task.folder.run.position for task in again] == [2, 3, 4]
+    tasks = launched(TWO)
+    assert [task.folder.path for task in tasks] == [task.folder.path for task in others]
+    assert [task.folder.run.position for task in tasks] == [2, 3, 4]
 
 
 def test_a_block_is_made_of_runs_that_were_planned_together(launched):
@@ -95,15 +95,15 @@ def test_until_that_is_taken_out_of_the_study_stays_in_the_runs_that_it_looked_a
 def test_a_run_of_an_earlier_version_is_read_and_stays_as_it_is(launched, root):
     complete(launched(TWO))
     for path in root.glob("tiny/*/run.json"):
-        old = json.loads(path.read_text())
+        record = json.loads(path.read_text())
         for key in ("repeat", "position", "block", "design"):
-            del old[key]
-        path.write_text(json.dumps(old))
-    before = {path: path.read_bytes() for path in root.glob("tiny/*/run.json")}
+            del record[key]
+        path.write_text(json.dumps(record))
+    records = {path: path.read_bytes() for path in root.glob("tiny/*/run.json")}
     assert [state.run.repeat for state in states(root)] == [1] * 4
     tasks = launched(TWO + "repeats: 2\n")
     assert [task.folder.run.position for task in tasks] == [5, 6, 7, 8]
-    assert all(path.read_bytes() == text for path, text in before.items())
+    assert all(path.read_bytes() == text for path, text in records.items())
 
 
 def test_a_rehearsal_tries_each_configuration_once(study, root):

@@ -32,19 +32,19 @@ def planned(study, root, tmp_path, monkeypatch):
 
 def written(study, profile, root):
     parsed = read_study(Path(study))
-    made = plan(parsed, expand(parsed), "full", read_cluster(profile), root)
-    for run, _ in made.runs:
-        made.folder(run).path.mkdir(parents=True)
-        write(made.folder(run).path / "run.json", run)
-    return made
+    draft = plan(parsed, expand(parsed), "full", read_cluster(profile), root)
+    for run, _ in draft.runs:
+        draft.folder(run).path.mkdir(parents=True)
+        write(draft.folder(run).path / "run.json", run)
+    return draft
 
 
 def test_a_rehearsal_has_ids_of_its_own(planned):
     short = rehearsal(planned)
     assert {run.run_id for run, _ in short.runs}.isdisjoint(run.run_id for run, _ in planned.runs)
     assert {run.group for run, _ in short.runs}.isdisjoint(run.group for run, _ in planned.runs)
-    again = rehearsal(planned)
-    assert [run.run_id for run, _ in again.runs] == [run.run_id for run, _ in short.runs]
+    rehearsed = rehearsal(planned)
+    assert [run.run_id for run, _ in rehearsed.runs] == [run.run_id for run, _ in short.runs]
 
 
 def test_retry_takes_the_profile_and_the_study_of_the_launch_from_any_folder(
@@ -54,18 +54,18 @@ def test_retry_takes_the_profile_and_the_study_of_the_launch_from_any_folder(
     (elsewhere / "cluster_profiles").mkdir(parents=True)
     (elsewhere / "cluster_profiles" / "mine.yaml").write_text("executor: slurm\nslurm: {}\n")
     monkeypatch.chdir(elsewhere)
-    chosen = states(root)
-    cluster = common_cluster(chosen, None)
+    runs = states(root)
+    cluster = common_cluster(runs, None)
     assert cluster.file == tmp_path / "mine.yaml"
-    again = planned_again(root, chosen, cluster)
-    assert again.study.path == tmp_path / "tiny.yaml"
-    assert [run for run, _ in again.runs] == [run for run, _ in planned.runs]
+    replanned = planned_again(root, runs, cluster)
+    assert replanned.study.path == tmp_path / "tiny.yaml"
+    assert [run for run, _ in replanned.runs] == [run for run, _ in planned.runs]
 
 
 def test_a_retry_under_another_profile_records_that_profile(planned, root, tmp_path):
     (tmp_path / "other.yaml").write_text("executor: local\n")
-    again = planned_again(root, states(root), read_cluster("other.yaml"))
-    write_runs(again)
+    replanned = planned_again(root, states(root), read_cluster("other.yaml"))
+    write_runs(replanned)
     (run,) = [state.run for state in states(root)]
     assert (run.profile, run.profile_file) == ("other", str(tmp_path / "other.yaml"))
 
@@ -87,11 +87,11 @@ def test_a_retry_leaves_alone_what_another_retry_has_done_while_it_waited(planne
 
 def test_a_retry_can_put_other_processes_in_place_of_a_runs_own_for_one_attempt(planned, root):
     """The run stays as it was planned; its claim says what the attempt has, and the next retry goes back."""
-    before = {path: path.read_text() for path in root.glob("tiny/*/run.json")}
+    records = {path: path.read_text() for path in root.glob("tiny/*/run.json")}
     cluster = read_cluster("mine.yaml")
     (task,) = write_runs(planned_again(root, states(root), cluster, {"shard": 2}))
     assert (task.shape.processes, task.parallel) == (2, ParallelConfig(shard=2))
-    assert {path: path.read_text() for path in root.glob("tiny/*/run.json")} == before
+    assert {path: path.read_text() for path in root.glob("tiny/*/run.json")} == records
     assert ledger.claim(task.folder, 1, "local", task.parallel)
     attempt = task.folder.attempt(1)
     assert attempt.planned.config.processes == 2
@@ -116,21 +116,23 @@ def test_a_retry_on_processes_that_do_not_fit_names_only_what_it_can_change(plan
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "message"),
     [
         ({"shard": 3}, "train.batch_size"),
         ({"replicate": 2, "context": 8}, "processes_per_node"),
         ({"tensor": 64}, "heads"),
     ],
 )
-def test_processes_that_cannot_share_a_run_are_refused_before_anything_starts(planned, root, changes, why):
-    with pytest.raises(UserError, match=why):
+def test_processes_that_cannot_share_a_run_are_refused_before_anything_starts(
+    planned, root, changes, message
+):
+    with pytest.raises(UserError, match=message):
         planned_again(root, states(root), read_cluster("mine.yaml"), changes)
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("setting", "why"),
+    ("setting", "message"),
     [
         ("train.steps=3", r"restarts as planned, and only its processes can change \(valid: "),
         ("shard=2", "did you mean 'parallel.shard'"),
@@ -139,32 +141,32 @@ def test_processes_that_cannot_share_a_run_are_refused_before_anything_starts(pl
         ("parallel.shards=2", "parallel.shard"),
     ],
 )
-def test_a_retry_changes_nothing_but_a_number_of_processes(setting, why):
-    with pytest.raises(UserError, match=why):
+def test_a_retry_changes_nothing_but_a_number_of_processes(setting, message):
+    with pytest.raises(UserError, match=message):
         retry.command("tiny", sets=[setting])
 
 
 def test_a_retry_on_fewer_processes_needs_a_profile_for_these_alone(planned, root, tmp_path, study):
     study("matrix: {parallel.shard: [2]}\n", name="shared")
     written("shared.yaml", "mine.yaml", root)
-    chosen = [state for state in states(root) if state.run.study == "shared"]
+    runs = [state for state in states(root) if state.run.study == "shared"]
     (tmp_path / "few.yaml").write_text("executor: local\nprocesses_per_node: 1\n")
     few = read_cluster("few.yaml")
-    (run,) = estimate_plan(planned_again(root, chosen, few, {"shard": 1})).runs
+    (run,) = estimate_plan(planned_again(root, runs, few, {"shard": 1})).runs
     assert run.layout.processes == 1
     with pytest.raises(UserError, match="2 processes are too many for this machine"):
-        estimate_plan(planned_again(root, chosen, few))
+        estimate_plan(planned_again(root, runs, few))
 
 
 def test_a_record_of_an_earlier_version_gets_no_key_that_its_code_refuses(planned, root):
     (path,) = root.glob("tiny/*/run.json")
-    old = json.loads(path.read_text())
-    del old["profile_file"], old["launched_in"]
-    path.write_text(json.dumps(old | {"profile": "local"}))
-    chosen = states(root)
-    assert common_cluster(chosen, None).name == "local"
-    write_runs(planned_again(root, chosen, read_cluster("mine.yaml")))
-    assert json.loads(path.read_text()).keys() == old.keys()
+    record = json.loads(path.read_text())
+    del record["profile_file"], record["launched_in"]
+    path.write_text(json.dumps(record | {"profile": "local"}))
+    runs = states(root)
+    assert common_cluster(runs, None).name == "local"
+    write_runs(planned_again(root, runs, read_cluster("mine.yaml")))
+    assert json.loads(path.read_text()).keys() == record.keys()
 
 
 @pytest.mark.refused
@@ -187,8 +189,8 @@ def test_a_profile_that_is_gone_is_named_with_the_run(planned, root, tmp_path):
 def test_a_run_records_what_is_said_of_its_scale_and_what_the_study_says_itself(study, root):
     path = study("scales:\n  small: {description: It is small., set: {train.steps: 2}}\n")
     read = read_study(path)
-    made = plan(read, expand(read, "small"), "small", read_cluster("local"), root)
-    (run, _), *_ = made.runs
+    draft = plan(read, expand(read, "small"), "small", read_cluster("local"), root)
+    (run, _), *_ = draft.runs
     assert run.scale_description == "It is small."
     assert run.overridden["train.steps"].model_dump() == {"own": 6, "by": "scale small"}
 
@@ -201,10 +203,10 @@ def test_a_run_records_which_numbers_of_others_no_cell_of_its_scale_is_about(stu
         "scales:\n  small: {matrix: {attention: [auto]}}\n"
     )
     read = read_study(path)
-    made = plan(read, expand(read, "small"), "small", read_cluster("local"), root)
-    assert [run.reported_elsewhere for run, _ in made.runs] == [[2]]
-    made = plan(read, expand(read, "full", only=["attention=auto"]), "full", read_cluster("local"), root)
-    assert [run.reported_elsewhere for run, _ in made.runs] == [[]], "another launch may run the other"
+    draft = plan(read, expand(read, "small"), "small", read_cluster("local"), root)
+    assert [run.reported_elsewhere for run, _ in draft.runs] == [[2]]
+    draft = plan(read, expand(read, "full", only=["attention=auto"]), "full", read_cluster("local"), root)
+    assert [run.reported_elsewhere for run, _ in draft.runs] == [[]], "another launch may run the other"
 
 
 @pytest.mark.refused
@@ -224,7 +226,7 @@ def test_what_others_report_can_be_added_when_the_runs_are_planned_and_changed_l
         parsed = read_study(study("matrix: {seed: [0]}\n" + extra))
         write_runs(plan(parsed, expand(parsed), "full", read_cluster("mine.yaml"), root))
         (state,) = states(root)
-        return [dict(one.numbers) for one in state.run.reported]
+        return [dict(report.numbers) for report in state.run.reported]
 
     entry = "reported:\n  - {mfu: 41.10, hardware: NVIDIA L4, source: a blog, read_from: plot}\n"
     assert reported("") == []

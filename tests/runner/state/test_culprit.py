@@ -112,8 +112,8 @@ def test_a_lost_node_is_no_end_of_one_process_and_is_named_where_srun_names_it(j
     lost = f"srun: error: Node failure on n2\n{KILLED}"
     ending = f"node failure on n2 ({SLURM})", "n2"
     assert job(lost, outcome=Outcome.NODE_FAILED, own="received SIGTERM") == ending
-    both = "srun: error: Node failure on n2\nsrun: error: Node failure on n1\n"
-    assert job(both, outcome=Outcome.NODE_FAILED) == (f"node failure on n2, n1 ({SLURM})", "n2", "n1")
+    stderr = "srun: error: Node failure on n2\nsrun: error: Node failure on n1\n"
+    assert job(stderr, outcome=Outcome.NODE_FAILED) == (f"node failure on n2, n1 ({SLURM})", "n2", "n1")
 
 
 @pytest.mark.fault

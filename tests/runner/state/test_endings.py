@@ -121,7 +121,7 @@ TORCH = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't alloca
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
-    ("printed", "reason", "requested"),
+    ("stderr", "reason", "requested"),
     [
         (BAD_ALLOC, "out of host memory, and aborted", None),
         (NOT_CAUGHT.format("c10::Error", TORCH), "out of host memory: requested 4.0 GiB, and aborted", 2**32),
@@ -134,10 +134,10 @@ TORCH = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't alloca
     ],
 )  # fmt: skip
 def test_a_process_that_says_that_it_aborts_for_lack_of_memory_is_out_of_it(
-    tmp_path, printed, reason, requested
+    tmp_path, stderr, reason, requested
 ):
-    if printed is not None:
-        (tmp_path / "stderr.log").write_text(printed)
+    if stderr is not None:
+        (tmp_path / "stderr.log").write_text(stderr)
     ending = ending_of_abort(tmp_path / "stderr.log")
     assert ending == (Ending(Outcome.OOM_HOST, reason, requested) if reason else None)
 
@@ -195,8 +195,8 @@ def test_cuda_that_gets_no_memory_ran_out_of_the_hosts_if_that_was_short(monkeyp
     limits = [
         hostmemory.Limit(most, "`memory` of profile p") for most in (3 * 2**30 + 2**27, 4 * 2**30, None)
     ]
-    used = "3.0 GiB of 3.1 GiB in use (`memory` of profile p)"
+    usage = "3.0 GiB of 3.1 GiB in use (`memory` of profile p)"
     assert [ending_of_exception(error, "cuda", limit) for limit in limits] == [
-        Ending(Outcome.OOM_HOST, f"out of host memory: {used}: {message}"),
+        Ending(Outcome.OOM_HOST, f"out of host memory: {usage}: {message}"),
         *[Ending(Outcome.OOM_GPU, message)] * 2,
     ]

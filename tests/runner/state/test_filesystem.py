@@ -29,8 +29,8 @@ SLURM = "slurm: {}\ncpus: 1\n"
     ],
 )
 def test_a_mount_promises_what_its_type_and_options_say(kind, options, shared, locks):
-    found = of_mount(kind, options)
-    assert (found.shared, found.locks) == (shared, locks)
+    mount = of_mount(kind, options)
+    assert (mount.shared, mount.locks) == (shared, locks)
 
 
 def filesystem_check(root, executor):

@@ -8,7 +8,7 @@ from runner.state import gpus
 
 
 @pytest.mark.parametrize(
-    ("value", "seen"),
+    ("value", "devices"),
     [
         ("4,5", ("4", "5")),
         (" 4, 5 ", ("4", "5")),
@@ -23,11 +23,11 @@ from runner.state import gpus
         ("4,4", ()),
     ],
 )
-def test_what_names_no_gpu_hides_it_and_those_after_it(value, seen, tmp_path, monkeypatch):
+def test_what_names_no_gpu_hides_it_and_those_after_it(value, devices, tmp_path, monkeypatch):
     monkeypatch.setattr(
         gpus, "DEVICES", tmp_path
     )  # a machine that does not tell how many GPUs it has, as WSL
-    assert gpus.visible({"CUDA_VISIBLE_DEVICES": value}) == seen
+    assert gpus.visible({"CUDA_VISIBLE_DEVICES": value}) == devices
 
 
 def test_gpus_that_nobody_names_are_counted_from_0(tmp_path, monkeypatch):
@@ -51,7 +51,7 @@ MIXED = "0, GPU-1f, 81559\n1, GPU-2e, 15360\n"
 
 
 @pytest.mark.parametrize(
-    ("listed", "variables", "mebibytes"),
+    ("stdout", "variables", "mebibytes"),
     [
         (MIXED, {}, 15360),
         (MIXED, {"CUDA_VISIBLE_DEVICES": "0"}, 15360),  # CUDA's 0 is the fastest, which may be any
@@ -67,12 +67,12 @@ MIXED = "0, GPU-1f, 81559\n1, GPU-2e, 15360\n"
     ],
 )
 def test_the_memory_of_gpus_is_that_of_the_smallest_that_may_be_seen(
-    listed, variables, mebibytes, tmp_path, monkeypatch
+    stdout, variables, mebibytes, tmp_path, monkeypatch
 ):
     def run(command, **_how):
-        if listed is None:
+        if stdout is None:
             raise FileNotFoundError(command[0])
-        return subprocess.CompletedProcess(command, 0, listed)
+        return subprocess.CompletedProcess(command, 0, stdout)
 
     monkeypatch.setattr(gpus, "DEVICES", tmp_path)
     monkeypatch.setattr(gpus.subprocess, "run", run)
@@ -92,7 +92,7 @@ def amd(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "DEVICES", tmp_path)
     monkeypatch.setattr(gpus, "NODES", nodes)
 
-    def of(*sizes):
+    def install(*sizes):
         for number, size in enumerate((0, 0, *sizes)):
             bank = nodes / str(number) / "mem_banks" / "0"
             bank.mkdir(parents=True)
@@ -103,11 +103,11 @@ def amd(tmp_path, monkeypatch):
             heap, size_in_bytes = (1, size * GIB) if size else (0, 500 * GIB)
             (bank / "properties").write_text(f"heap_type {heap}\nsize_in_bytes {size_in_bytes}\nflags 0\n")
 
-    return of
+    return install
 
 
 @pytest.mark.parametrize(
-    ("variables", "seen"),
+    ("variables", "devices"),
     [
         ({}, ("0", "1", "2", "3")),
         ({"ROCR_VISIBLE_DEVICES": "2,3"}, ("0", "1")),  # HIP counts what is left from 0
@@ -122,9 +122,9 @@ def amd(tmp_path, monkeypatch):
         ({"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"}, ()),  # there is no third of two
     ],
 )
-def test_of_amd_gpus_hip_chooses_among_what_rocr_leaves(amd, variables, seen):
+def test_of_amd_gpus_hip_chooses_among_what_rocr_leaves(amd, variables, devices):
     amd(64, 64, 64, 64)
-    assert gpus.visible(variables) == seen
+    assert gpus.visible(variables) == devices
     assert gpus.variable(variables) == "HIP_VISIBLE_DEVICES"
 
 
@@ -134,7 +134,7 @@ def test_an_amd_gpu_that_slurm_keeps_from_this_process_does_not_count(amd):
 
 
 @pytest.mark.parametrize(
-    ("variables", "variable", "seen"),
+    ("variables", "variable", "devices"),
     [
         ({"ROCR_VISIBLE_DEVICES": "0,1"}, "HIP_VISIBLE_DEVICES", ("0", "1")),
         ({"HIP_VISIBLE_DEVICES": "4,5"}, "HIP_VISIBLE_DEVICES", ("4", "5")),
@@ -142,9 +142,9 @@ def test_an_amd_gpu_that_slurm_keeps_from_this_process_does_not_count(amd):
         ({"ROCR_VISIBLE_DEVICES": "4,5", "CUDA_VISIBLE_DEVICES": "4,5"}, "CUDA_VISIBLE_DEVICES", ("4", "5")),
     ],
 )
-def test_where_no_file_tells_the_variables_do(amd, variables, variable, seen):
+def test_where_no_file_tells_the_variables_do(amd, variables, variable, devices):
     assert gpus.variable(variables) == variable
-    assert gpus.visible(variables) == seen
+    assert gpus.visible(variables) == devices
 
 
 def test_beside_an_nvidia_gpu_the_amd_gpu_of_a_processor_does_not_count(amd, tmp_path):

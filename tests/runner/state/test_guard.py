@@ -151,9 +151,9 @@ def test_a_folder_whose_list_names_another_group_is_not_private(listed, monkeypa
 
 @pytest.mark.parametrize(("mask", "closed"), [(0o002, 0o022), (0o000, 0o022), (0o077, 0o077)])
 def test_a_umask_is_closed_and_never_opened(mask, closed):
-    before = os.umask(mask)
+    previous = os.umask(mask)
     try:
         guard.close_umask()
         assert os.umask(mask) == closed
     finally:
-        os.umask(before)
+        os.umask(previous)

@@ -67,9 +67,9 @@ def test_a_job_that_starts_again_takes_no_attempt_of_another_job(stopped, job_id
     stopped.event("claimed", attempt=2)
     stopped.event("submitted", attempt=2, job_id=job_id)
     (stopped.path / "attempt-2").mkdir()
-    before = RunFolder(stopped.path).ledger
+    events = RunFolder(stopped.path).ledger
     assert attempt_of_restart(RunFolder(stopped.path), 1) is None
-    assert RunFolder(stopped.path).ledger == before, "nothing is claimed, nothing is called ended"
+    assert RunFolder(stopped.path).ledger == events, "nothing is claimed, nothing is called ended"
 
 
 @pytest.mark.parametrize("job_id", ["7", "9"])
@@ -106,8 +106,8 @@ def test_a_job_that_starts_again_loses_no_word_of_an_attempt_that_saved_and_ende
     monkeypatch.setenv("ASSAY_EARLIER", "")
     assert attempt_of_restart(RunFolder(stopped.path), 1) == 2
     ending = RunFolder(stopped.path).attempt(1).settled
-    why = "Slurm has started the job again, and its accounting does not say why"
-    assert ending == ("cancelled", f"received SIGTERM ({why})")
+    reason = "Slurm has started the job again, and its accounting does not say why"
+    assert ending == ("cancelled", f"received SIGTERM ({reason})")
 
 
 def test_a_job_that_starts_again_leaves_a_completed_run_alone(root):
@@ -131,17 +131,17 @@ def claims(run, number):
 @pytest.mark.fault
 def test_nobody_sees_an_attempt_without_its_claim(run, monkeypatch):
     """Another command may look at any moment, also between the folder and the line in the ledger."""
-    seen = []
+    answers = []
 
     def looking(path, line):
-        seen.append(reconcile.orphaned(ledger.state(run)))
+        answers.append(reconcile.orphaned(ledger.state(run)))
         raise UserError("and here the launcher is killed")
 
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "_append", looking)
         with pytest.raises(UserError):
             ledger.claim(run, 1, "local")
-    assert seen == [False], "its launcher is alive"
+    assert answers == [False], "its launcher is alive"
     assert claims(run, 1)[0].pid == os.getpid()
     assert not ledger.claim(run, 1, "local"), "nobody claims it twice"
     monkeypatch.setattr("runner.state.process.alive", lambda claim: False)
@@ -196,8 +196,8 @@ def test_a_forked_process_claims_in_its_own_name():
 @pytest.mark.fault
 def test_of_many_launchers_one_gets_each_attempt(run):
     with multiprocessing.get_context("fork").Pool(4) as pool:
-        found = pool.map(_claimed, [run.path] * 4, chunksize=1)
-    assert [sum(won) for won in zip(*found, strict=True)] == [1] * 100
+        answers = pool.map(_claimed, [run.path] * 4, chunksize=1)
+    assert [sum(won) for won in zip(*answers, strict=True)] == [1] * 100
     assert all(len(claims(run, number)) == 1 for number in range(1, 101))
 
 
@@ -232,9 +232,9 @@ def test_a_run_on_another_machine_is_alive_as_long_as_it_writes(root, silent_hou
     folder.event("claimed", host=f"not-{socket.gethostname()}", pid=1, pid_started=1.0)
     folder.start()
     folder.step(1)
-    then = (now() - timedelta(hours=silent_hours)).timestamp()
+    moment = (now() - timedelta(hours=silent_hours)).timestamp()
     for path in (attempt := folder.path / "attempt-1", attempt / "steps.jsonl"):
-        os.utime(path, (then, then))
+        os.utime(path, (moment, moment))
     assert reconcile.orphaned(ledger.state(RunFolder(folder.path))) == dead
 
 

@@ -19,7 +19,7 @@ def two_studies(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("typed", "name"),
+    ("text", "name"),
     [
         ("abd", "tiny/abd456"),
         ("tiny/abc123", "tiny/abc123"),
@@ -27,8 +27,8 @@ def two_studies(tmp_path):
         ("tiny.rehearsal/a", "tiny.rehearsal/abc123"),
     ],
 )
-def test_a_run_is_found_by_the_shortest_name_that_no_other_has(two_studies, typed, name):
-    assert name_of(find(two_studies, typed)) == name
+def test_a_run_is_found_by_the_shortest_name_that_no_other_has(two_studies, text, name):
+    assert name_of(find(two_studies, text)) == name
 
 
 @pytest.mark.refused
@@ -42,7 +42,7 @@ def test_an_ambiguous_name_is_answered_with_names_that_can_be_typed(two_studies)
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("typed", "message"),
+    ("text", "message"),
     [
         ("tin/abc", "no runs of study 'tin' .*did you mean 'tiny'"),
         ("../tiny/abc", "no runs of study"),
@@ -52,14 +52,14 @@ def test_an_ambiguous_name_is_answered_with_names_that_can_be_typed(two_studies)
         ("tiny", "'tiny' is a study; name one of its runs, which `runner status tiny` lists"),
     ],
 )
-def test_a_name_that_no_run_has_is_refused(two_studies, typed, message):
+def test_a_name_that_no_run_has_is_refused(two_studies, text, message):
     with pytest.raises(UserError, match=message):
-        find(two_studies, typed)
+        find(two_studies, text)
 
 
 @pytest.mark.refused
 @pytest.mark.parametrize(
-    ("typed", "message"),
+    ("text", "message"),
     [
         ("tniy", "no study or run 'tniy' under ROOT (did you mean 'tiny'? valid studies: other, tiny)"),
         ("abd457", "no study or run 'abd457' under ROOT (did you mean 'tiny/abd456'? valid studies: other, tiny)"),
@@ -67,9 +67,9 @@ def test_a_name_that_no_run_has_is_refused(two_studies, typed, message):
         ("tiny/x", "no run 'tiny/x' under ROOT"),
     ],
 )  # fmt: skip
-def test_where_a_study_can_be_named_too_the_studies_are_listed(two_studies, typed, message):
+def test_where_a_study_can_be_named_too_the_studies_are_listed(two_studies, text, message):
     with pytest.raises(UserError) as error:
-        find(two_studies, typed, studies=["other", "tiny"])
+        find(two_studies, text, studies=["other", "tiny"])
     assert str(error.value) == f"{message.replace('ROOT', str(two_studies))}; list them with `runner status`"
 
 
@@ -82,12 +82,12 @@ def test_many_matches_are_not_all_listed(tmp_path):
 
 
 @pytest.mark.refused
-@pytest.mark.parametrize("typed", ["", " ", "backends/"])
-def test_an_empty_name_is_not_the_prefix_of_the_only_run(tmp_path, typed):
+@pytest.mark.parametrize("text", ["", " ", "backends/"])
+def test_an_empty_name_is_not_the_prefix_of_the_only_run(tmp_path, text):
     """`runner cancel "$RUN"` would cancel it where RUN is not set."""
     Folder(tmp_path, plan("abc123"))
     with pytest.raises(UserError, match="names no run; list them with `runner status`"):
-        find(tmp_path, typed)
+        find(tmp_path, text)
 
 
 @pytest.mark.fault

@@ -87,12 +87,12 @@ def launch(folder, *options):
 
 def test_a_dry_run_says_that_the_root_cannot_be_written_as_a_launch_does(shared):
     (shared / "runs").mkdir(mode=0o755)  # root's
-    why = f"{shared / 'runs'}: Permission denied; choose another place with --root"
+    reason = f"{shared / 'runs'}: Permission denied; choose another place with --root"
     dry_run = launch(shared, "--dry-run")
     assert dry_run.returncode == 0
-    assert f"\na launch would be refused: {why}\n" in dry_run.stderr
+    assert f"\na launch would be refused: {reason}\n" in dry_run.stderr
     refused = launch(shared)
-    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, why)
+    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, reason)
     assert not list((shared / "runs").iterdir())
 
 
@@ -118,8 +118,8 @@ def test_who_may_only_read_a_root_sees_the_runs_that_somebodys_dead_launcher_lef
     status = as_user(OWNER, *command, "status", cwd=shared, HOME=str(shared))
     assert status.returncode == 0
     assert "tiny/r1" in status.stdout and "running" in status.stdout
-    where = shared / "runs" / "tiny"
-    assert f"{where} is not writable: its runs are shown as last known\n" in status.stderr
+    study = shared / "runs" / "tiny"
+    assert f"{study} is not writable: its runs are shown as last known\n" in status.stderr
     assert not RunFolder(folder.path).attempt(1).settled
     refused = as_user(OWNER, *command, "collect", cwd=shared, HOME=str(shared))
     assert f"\n{shared / 'runs'} cannot be written to, so nothing was collected there; " in refused.stderr
@@ -129,8 +129,8 @@ def test_a_neighbour_can_change_nothing_that_runs_as_the_owner(shared):
     (shared / "open").mkdir()
     (shared / "open").chmod(0o777)
     assert attack(shared / "open") == [f"put a file into {shared}/open"], "the attack works where it may"
-    launched = launch(shared)
-    assert launched.returncode == 1, launched.stderr
+    process = launch(shared)
+    assert process.returncode == 1, process.stderr
     (study,) = shared.glob("runs/tiny")
     assert list(study.glob(".code/*/runner/start.py"))
     assert list(study.glob(".provenance/*.diff"))
@@ -156,10 +156,10 @@ def test_a_root_where_the_group_could_replace_the_study_is_used_and_the_risk_is_
         f"group {GROUP} can write to {shared} and replace {shared}/p.yaml, "
         "which would run as you: your home is safer",
     ]
-    for launched, code in ((launch(shared, "--dry-run"), 0), (launch(shared), 1)):
-        assert launched.returncode == code, "/bin/true is no run, but it was started"
-        lines = launched.stderr.splitlines()
-        assert [lines.count(risk) for risk in risks] == [1, 1], launched.stderr
+    for process, code in ((launch(shared, "--dry-run"), 0), (launch(shared), 1)):
+        assert process.returncode == code, "/bin/true is no run, but it was started"
+        lines = process.stderr.splitlines()
+        assert [lines.count(risk) for risk in risks] == [1, 1], process.stderr
     command = [sys.executable, "-P", "-m", "runner", "--root", shared / "runs", "doctor", "--json"]
     checked = as_user(OWNER, *command, "--profile", shared / "p.yaml", cwd=shared, HOME=str(shared))
     (check,) = [check for check in json.loads(checked.stdout) if check["what"] == "neighbours"]

@@ -141,9 +141,9 @@ def test_more_jobs_than_fit_on_a_command_line_are_asked_about_in_several_calls(s
     assert client.poll(jobs(*"12345")).endings.keys() == set("12345")
     says("sacct", accounting(*(f"{number}|RUNNING|0:0|n1" for number in range(1, 6))))
     assert client.cancel(jobs(*"12345")).alive == set("12345")
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert [line for line in asked if "scancel" in line] == ["scancel 1 2", "scancel 3 4", "scancel 5"]
-    assert [line.split(" -j ")[1].split()[0] for line in asked if "sacct" in line] == ["1,2", "3,4", "5"] * 2
+    calls = (tmp_path / "asked").read_text().splitlines()
+    assert [line for line in calls if "scancel" in line] == ["scancel 1 2", "scancel 3 4", "scancel 5"]
+    assert [line.split(" -j ")[1].split()[0] for line in calls if "sacct" in line] == ["1,2", "3,4", "5"] * 2
 
 
 @pytest.mark.fault
@@ -327,9 +327,9 @@ def test_where_neither_answers_that_is_an_error(says):
 @pytest.mark.fault
 def test_a_strangers_job_of_the_same_number_is_neither_believed_nor_cancelled(says, tmp_path):
     """Slurm has started its numbers again: accounting and controller know 7 and 8 as someone else's."""
-    theirs = {"name": "odd|na\nme"}
-    says("sacct", accounting("7|COMPLETED|0:0|n1", **theirs).replace("2026-11", "2031-02"))
-    says("squeue", queue("8|RUNNING", **theirs).replace("2026-11", "2031-02"))
+    fields = {"name": "odd|na\nme"}
+    says("sacct", accounting("7|COMPLETED|0:0|n1", **fields).replace("2026-11", "2031-02"))
+    says("squeue", queue("8|RUNNING", **fields).replace("2026-11", "2031-02"))
     says("scancel", "")
     answer = client.poll(jobs("7", "8"))
     assert (answer.endings, answer.alive, answer.taken, answer.complete) == ({}, set(), {"7", "8"}, True)
@@ -450,9 +450,9 @@ def test_nodes_that_went_down_are_those_that_accounting_has_seen_since(says, tmp
         "n1|DOWN*|2026-03-01T12:00:07\nn2|DRAIN|2026-03-01T12:00:08\nn3|DOWN|2026-03-01T11:00:00\n|Unknown|",
     )
     assert slurm.failed_nodes("n[1-3]", since) == ["n1"]
-    asked = (tmp_path / "asked").read_text()
-    assert "show event nodes=n[1-3] start=2026-03-01T12:00:00" in asked
-    assert "sinfo" not in asked
+    calls = (tmp_path / "asked").read_text()
+    assert "show event nodes=n[1-3] start=2026-03-01T12:00:00" in calls
+    assert "sinfo" not in calls
 
 
 @pytest.mark.fault
@@ -469,6 +469,6 @@ def test_a_users_running_jobs_are_asked_for_in_one_command(says, tmp_path):
     """Ids are not named: Slurm answers with an error if it has forgotten one."""
     says("squeue", "7\n8_1\n8_2")
     assert client.running() == {"7", "8_1", "8_2"}
-    (asked,) = (tmp_path / "asked").read_text().splitlines()
-    assert f"--user {os.getuid()} -t RUNNING,SUSPENDED,STOPPED" in asked
-    assert "-j" not in asked.split()
+    (call,) = (tmp_path / "asked").read_text().splitlines()
+    assert f"--user {os.getuid()} -t RUNNING,SUSPENDED,STOPPED" in call
+    assert "-j" not in call.split()

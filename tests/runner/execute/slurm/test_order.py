@@ -73,20 +73,20 @@ def test_where_several_run_at_once_each_shape_has_one_array():
 def test_lanes_never_run_more_than_the_cap_and_leave_nothing_of_it_unused(cap, arrays, elements):
     """Simulated: each array runs its elements by its own limit, after the array it waits for."""
     lanes = Lanes(cap, arrays)
-    limits, after = {}, {}
+    limits, dependencies = {}, {}
     for number in range(arrays):
         limits[number], earlier = lanes.next()
-        after[number] = [*map(int, earlier)]
+        dependencies[number] = [*map(int, earlier)]
         lanes.last.append(str(number))
-    chains = [number for number in range(arrays) if not after[number]]
+    chains = [number for number in range(arrays) if not dependencies[number]]
     assert sum(limits[number] for number in chains) <= cap
     assert sum(limits[number] for number in chains) == cap, "all of the cap is given out"
     assert min(limits.values()) >= 1
-    for number, earlier in after.items():
+    for number, earlier in dependencies.items():
         assert all(
             predecessor < number and limits[predecessor] == limits[number] for predecessor in earlier
         ), "it takes its place"
-    waits_for = [earlier[-1] for earlier in after.values() if earlier]
+    waits_for = [earlier[-1] for earlier in dependencies.values() if earlier]
     assert len(waits_for) == len(set(waits_for)), "one array follows another"
 
 

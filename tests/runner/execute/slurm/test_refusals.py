@@ -119,8 +119,10 @@ def launched(profile, tasks, root, says):  # noqa: F811
 
 
 @pytest.mark.refused
-@pytest.mark.parametrize(("lines", "key", "ours"), REFUSED)
-def test_a_refusal_has_all_of_slurms_words_and_the_line_of_the_profile(launched, tmp_path, lines, key, ours):
+@pytest.mark.parametrize(("lines", "key", "sentence"), REFUSED)
+def test_a_refusal_has_all_of_slurms_words_and_the_line_of_the_profile(
+    launched, tmp_path, lines, key, sentence
+):
     """`--wait` does not wait: the same request would be refused again."""
     with pytest.raises(SchedulerError) as error:
         launched(lines, wait=True)
@@ -129,7 +131,7 @@ def test_a_refusal_has_all_of_slurms_words_and_the_line_of_the_profile(launched,
     assert error.value.exit_code == 3
     for line in lines:
         assert line.removeprefix("sbatch: error: ") in message
-    assert ours in message
+    assert sentence in message
     numbers = [number for number, line in enumerate(PROFILE.splitlines(), 1) if key and f"{key}:" in line]
     assert message.startswith(
         f"{tmp_path}/big.yaml:{numbers[-1] if key != 'time_limit' else 5}:" if key else "sbatch:"

@@ -72,12 +72,12 @@ def test_nodes_and_jobs_that_the_profile_names_are_added_to_the_launchers(sbatch
 
 @pytest.mark.fault
 def test_sbatch_and_so_the_job_get_no_option_from_the_environment(sbatch, tasks, root, heard):
-    profile, before = sbatch(1001), dict(os.environ)
+    profile, variables = sbatch(1001), dict(os.environ)
     (task,) = tasks(1)
     submit([task], profile, jobs_folder(root / "tiny"), "tiny")
     assert not set(POLLUTED) & set(heard())
     assert heard().items() >= REACH.items()
-    assert dict(os.environ) == before
+    assert dict(os.environ) == variables
     assert ledger.state(task.folder).job_id == "7"
 
 
@@ -94,9 +94,9 @@ def test_sbatch_reads_a_script_that_nobody_can_replace_with_the_folder(says, sba
     submit([task], profile, jobs_folder(root / "tiny"), "tiny")
     assert f"runs=({task.folder.path.name}/1)" in (tmp_path / "read").read_text()
     assert (tmp_path / "mode").read_text() == "700\n"
-    words = next(line for line in (tmp_path / "asked").read_text().splitlines() if line.startswith("sbatch"))
+    call = next(line for line in (tmp_path / "asked").read_text().splitlines() if line.startswith("sbatch"))
     array = ledger.state(task.folder).event("intent").submission
-    assert f"--job-name={array}" in words.split(), "by which a later command knows whose an sbatch is"
+    assert f"--job-name={array}" in call.split(), "by which a later command knows whose an sbatch is"
 
 
 @pytest.mark.fault
@@ -113,8 +113,8 @@ def test_every_other_command_of_slurm_gets_none_either(says, heard, tmp_path, co
 def test_where_arrays_are_off_each_run_is_submitted_alone(sbatch, tasks, root, tmp_path):
     profile, three = sbatch(0), tasks(3)
     submit(three, profile, jobs_folder(root / "tiny"), "tiny")
-    asked = (tmp_path / "asked").read_text()
-    assert asked.count("sbatch") == 3
+    calls = (tmp_path / "asked").read_text()
+    assert calls.count("sbatch") == 3
     assert all(ledger.state(task.folder).event("intent").count == 1 for task in three)
 
 

@@ -37,9 +37,9 @@ def _leaves(monkeypatch):
 @pytest.fixture
 def first():
     """A process that does nothing."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as made:
-        yield made
-        made.kill()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as rank_0:
+        yield rank_0
+        rank_0.kill()
 
 
 @pytest.fixture
@@ -47,14 +47,16 @@ def ended(root, first):
     """Has a process of a run find that rank 0, which is `first`, has stopped; returns the run and what it told it."""
     folder = Folder(root, plan("r1"))
     folder.event("claimed")
-    here = process.own_identity() | {"pid": first.pid, "pid_started": process.started(first.pid)}
-    folder.start(**here, ranks=[{"node": "n1"}, {"node": "n2"}])
+    identity = process.own_identity() | {"pid": first.pid, "pid_started": process.started(first.pid)}
+    folder.start(**identity, ranks=[{"node": "n1"}, {"node": "n2"}])
 
     def end(outcome=None, code=STOPPED):
         if outcome:
             folder.end(outcome)
         reports = []
-        leader = SimpleNamespace(report_ending=lambda ending, **how: reports.append((ending.reason, how)))
+        leader = SimpleNamespace(
+            report_ending=lambda ending, **options: reports.append((ending.reason, options))
+        )
         follower = Follower(RunFolder(folder.path), Place(1, 2, 1), Meeting(attempt=1), [])
         with pytest.raises(Left, match=str(code)):
             end_rank_0(follower, leader, WAITS, 120.0)

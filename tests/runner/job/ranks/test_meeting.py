@@ -24,14 +24,14 @@ def test_rank_0_is_found_by_its_user_alone_and_by_name(tmp_path):
 @pytest.mark.fault
 def test_who_looks_for_a_rank_0_that_has_ended_has_nothing_left_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(meeting, "ASK_SECONDS", 0.0)
-    asked = []
+    calls = []
     assert (
         wait_for_meeting(
-            tmp_path / "12_0_0.meeting", is_over=lambda: asked.append(1) or len(asked) > 1
+            tmp_path / "12_0_0.meeting", is_over=lambda: calls.append(1) or len(calls) > 1
         ).attempt
         == 0
     )
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize(

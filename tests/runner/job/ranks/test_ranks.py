@@ -56,10 +56,10 @@ def endings():
 @pytest.fixture
 def ranks(endings):
     """Rank 0 of three."""
-    heard = signal.signal(signal.SIGTERM, lambda *_: None)
+    handler = signal.signal(signal.SIGTERM, lambda *_: None)
     with closing(Ranks(3, 7, meeting.HERE, lambda: 5, endings.append)) as group:
         yield group
-    signal.signal(signal.SIGTERM, heard)
+    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def join(ranks):
     leaders = []
 
     def connect(rank, kind="rank"):
-        left = threading.Event()
-        leaders.append(Leader(ranks.meeting, rank, kind, steps=lambda: 10 * rank, leave=left.set))
-        leaders[-1].left = left
+        departure = threading.Event()
+        leaders.append(Leader(ranks.meeting, rank, kind, steps=lambda: 10 * rank, leave=departure.set))
+        leaders[-1].left = departure
         return leaders[-1]
 
     yield connect
@@ -276,24 +276,24 @@ def test_an_error_may_be_an_echo_if_it_says_that_a_partner_is_gone_or_failed(err
 def test_a_process_hears_that_rank_0_has_stopped(monkeypatch):
     monkeypatch.setattr("runner.job.ranks.follower.TURN_SECONDS", 0.0)
     reports = Queue()
-    with meeting.listen(meeting.HERE) as stopped:
-        at = Meeting.at(1, meeting.HERE, stopped.getsockname()[1])
-        heard = Leader(at, 1, leave=lambda: None, silent=lambda *report: reports.put(report))
-        with stopped.accept()[0] as channel:
+    with meeting.listen(meeting.HERE) as listener:
+        at = Meeting.at(1, meeting.HERE, listener.getsockname()[1])
+        leader = Leader(at, 1, leave=lambda: None, silent=lambda *report: reports.put(report))
+        with listener.accept()[0] as channel:
             channel.sendall(b'{"say": "go"}\n')
-            assert heard.next_order(60) == {"say": "go"}
-            who, where, seconds = reports.get(timeout=60)
-            heard._connection.close()
-    assert (who, where.waits, seconds >= 120) == (heard, False, True)
+            assert leader.next_order(60) == {"say": "go"}
+            sender, place, seconds = reports.get(timeout=60)
+            leader._connection.close()
+    assert (sender, place.waits, seconds >= 120) == (leader, False, True)
 
 
 def test_a_process_that_does_not_answer_while_the_others_wait_ends_the_attempt_as_a_hang(
     ranks, join, endings
 ):
     join(2)
-    with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as stopped:
+    with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as connection:
         hello = {"say": "hello", "token": ranks.meeting.token, "rank": 1, "kind": "rank", "node": "n2"}
-        stopped.sendall(json.dumps(hello).encode() + b"\n")
+        connection.sendall(json.dumps(hello).encode() + b"\n")
         until(lambda: ranks._others.by_rank[1].connection)
         ranks._standstill = Standstill(hang_seconds=0.0)
         ranks.begin()[1].close()
@@ -321,9 +321,9 @@ def test_a_run_of_which_all_processes_were_stopped_for_a_while_goes_on(ranks, jo
 
 def test_a_run_that_hangs_when_it_is_told_to_stop_was_cancelled(ranks, join, endings):
     join(2)
-    with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as stopped:
+    with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as connection:
         hello = {"say": "hello", "token": ranks.meeting.token, "rank": 1, "kind": "rank", "node": "n2"}
-        stopped.sendall(json.dumps(hello).encode() + b"\n")
+        connection.sendall(json.dumps(hello).encode() + b"\n")
         until(lambda: ranks._others.by_rank[1].connection)
         ranks._standstill = Standstill(stop_seconds=0.0)
         ranks.begin()[1].close()
@@ -367,23 +367,23 @@ def test_a_process_leaves_itself_the_gpu_of_its_place(shown, local_rank, devices
 
 def test_each_process_that_rank_0_starts_beside_itself_has_a_gpu_of_its_own(tmp_path, monkeypatch, shown):
     """They inherit what rank 0 sees, which has to be all of the run's GPUs until they have started."""
-    seen = []
+    values = []
 
     def start(_follower):
-        seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+        values.append(os.environ["CUDA_VISIBLE_DEVICES"])
         return subprocess.Popen(["true"])
 
     monkeypatch.setattr(Follower, "start", start)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
-    heard = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     shared = {"data": {"path": "x"}, "device": "cuda", "train": {"batch_size": 3}, "parallel": {"shard": 3}}
     run = SimpleNamespace(config=RunConfig.model_validate(shared))
     with closing(lead(RunFolder(tmp_path), 1, run, [], None, lambda: 0, lambda _: None)):
         pass
-    signal.signal(signal.SIGTERM, heard)
+    signal.signal(signal.SIGTERM, handler)
     own = [
         os.environ["CUDA_VISIBLE_DEVICES"],
-        *(shown(rank, inherited) for rank, inherited in enumerate(seen, 1)),
+        *(shown(rank, inherited) for rank, inherited in enumerate(values, 1)),
     ]
     assert own == ["4", "5", "6"]
 

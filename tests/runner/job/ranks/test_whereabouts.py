@@ -51,19 +51,19 @@ class Stuck:
 
 def test_a_process_that_waits_for_data_is_where_the_data_are_made():
     """What they are made with, such as a library that reads a file, is not our own code."""
-    batches, seen = Stuck(), []
+    batches, places = Stuck(), []
     line = f"{inspect.getsourcefile(Feed)}:{_line(Feed._make, 'next(self._batches)')}"
 
     def ask():
         until(lambda: batches.asked.is_set() and whereabouts(3).line == line, 0.01)
-        seen.append(whereabouts(3))
+        places.append(whereabouts(3))
         batches.told.set()
 
     (asking := Thread(target=ask, daemon=True)).start()
     with pytest.raises(UserError, match="no more"):
         next(Feed(batches, torch.device("cpu")))
     asking.join()
-    assert seen == [Whereabouts(3, line, waits=False)]
+    assert places == [Whereabouts(3, line, waits=False)]
 
 
 def _line(function, text):
@@ -72,5 +72,5 @@ def _line(function, text):
 
 
 def waiting():
-    here = whereabouts(3)
-    return here if here.waits else None
+    place = whereabouts(3)
+    return place if place.waits else None

@@ -31,14 +31,17 @@ def repo(tmp_path):
 
 
 def git(folder, *arguments):
-    who = {
+    identity = {
         "GIT_AUTHOR_NAME": "a",
         "GIT_AUTHOR_EMAIL": "a@b",
         "GIT_COMMITTER_NAME": "a",
         "GIT_COMMITTER_EMAIL": "a@b",
     }
     done = subprocess.run(
-        ["git", "-C", str(folder), *arguments], env={**os.environ, **who}, capture_output=True, check=True
+        ["git", "-C", str(folder), *arguments],
+        env={**os.environ, **identity},
+        capture_output=True,
+        check=True,
     )
     return done.stdout.decode()
 
@@ -105,10 +108,10 @@ def test_the_diff_makes_the_working_tree_from_the_commit(repo, tmp_path):
     git(tmp_path, "clone", "-q", str(repo), "clone")
     (tmp_path / "x.diff").write_bytes(state.diff)
     git(tmp_path / "clone", "apply", str(tmp_path / "x.diff"))
-    wanted = tree(repo)
+    expected = tree(repo)
     for name in ("x.log", "binary"):
-        del wanted[name]
-    assert tree(tmp_path / "clone") == wanted
+        del expected[name]
+    assert tree(tmp_path / "clone") == expected
 
 
 def test_a_file_that_was_only_touched_is_no_change(repo):
@@ -221,12 +224,12 @@ def test_looking_at_a_repository_runs_nothing_of_it_and_writes_nothing(repo, tmp
     for path in (repo / "a.py", repo / "b.py", repo / "run.sh"):
         path.write_text("changed\n")
     os.utime(repo / "gone.py", (1, 1))
-    before = (repo / ".git" / "index").read_bytes()
+    index = (repo / ".git" / "index").read_bytes()
     state = repository.state(repo)
     assert state.diff.count(b"+changed") == 3
     assert b"gone.py" not in state.diff
     assert not (tmp_path / "ran").exists()
-    assert (repo / ".git" / "index").read_bytes() == before
+    assert (repo / ".git" / "index").read_bytes() == index
 
 
 @pytest.mark.fault
@@ -287,13 +290,13 @@ def test_what_the_hashes_name_is_kept_once(repo, fresh, tmp_path):
 @pytest.mark.parametrize(("umask", "closed"), [(0o077, 0o077), (0o002, 0o022)])
 def test_nobody_else_can_write_to_what_is_kept_or_read_the_changes(repo, fresh, tmp_path, umask, closed):
     (repo / "a.py").write_text("changed\n")
-    before = os.umask(umask)
+    previous = os.umask(umask)
     guard.close_umask()
     try:
         provenance.keep(repo, tmp_path / "study")
         (diff,) = tmp_path.glob("study/.provenance/*.diff")
     finally:
-        os.umask(before)
+        os.umask(previous)
     assert diff.stat().st_mode & 0o777 == 0o600
     for path in {*(tmp_path / "study").rglob("*")} - {diff}:
         assert path.stat().st_mode & 0o777 == (0o777 if path.is_dir() else 0o666) & ~closed
@@ -331,5 +334,5 @@ def test_a_root_that_is_no_folder_is_a_users_error(repo, fresh, tmp_path):
 
 
 def test_a_record_from_before_these_fields_can_be_read():
-    old = '{"git_sha": null, "git_dirty": null, "command": ["runner"], "version": "0.1.0"}'
-    assert Provenance.model_validate_json(old).code is None
+    document = '{"git_sha": null, "git_dirty": null, "command": ["runner"], "version": "0.1.0"}'
+    assert Provenance.model_validate_json(document).code is None

@@ -54,10 +54,10 @@ def elsewhere(tmp_path):
     return folder
 
 
-def run(taken, *arguments, path=(), flags=("-P",), **more):
+def run(taken, *arguments, path=(), flags=("-P",), **variables):
     return subprocess.run(
         [sys.executable, *flags, str(taken / "runner" / "start.py"), *arguments],
-        cwd=taken.parent, env=environment(PYTHONPATH=os.pathsep.join(map(str, path)), **more),
+        cwd=taken.parent, env=environment(PYTHONPATH=os.pathsep.join(map(str, path)), **variables),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -241,12 +241,12 @@ def test_an_edited_snapshot_is_refused_by_the_launcher_and_by_the_job(taken, els
     done = run(taken, "-m", "probe", path=[elsewhere])
     assert done.returncode == 1
     assert "was edited after it was taken" in done.stderr
-    for again in (
+    for check in (
         lambda: snapshot.verify(taken),
         lambda: snapshot.place(snapshot.sources(), taken.parent.parent),
     ):
         with pytest.raises(UserError, match="was edited after it was taken: remove that folder"):
-            again()
+            check()
 
 
 @pytest.mark.fault
@@ -280,12 +280,12 @@ def test_the_snapshot_holds_what_the_packages_need_and_no_caches(taken):
 def test_a_snapshot_is_taken_once_also_by_many_at_once(tmp_path):
     study = tmp_path / "study"
     code = f"from pathlib import Path; from runner.state.code import snapshot; snapshot.place(snapshot.sources(), Path({str(study)!r}))"
-    many = [subprocess.Popen([sys.executable, "-P", "-c", code]) for _ in range(4)]
-    assert [process.wait() for process in many] == [0] * 4
+    processes = [subprocess.Popen([sys.executable, "-P", "-c", code]) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
     assert [path.name for path in (study / ".code").iterdir()] == [snapshot.current()]
-    before = (study / ".code" / snapshot.current() / "runner" / "start.py").stat()
+    stat = (study / ".code" / snapshot.current() / "runner" / "start.py").stat()
     snapshot.place(snapshot.sources(), study)
-    assert (study / ".code" / snapshot.current() / "runner" / "start.py").stat() == before
+    assert (study / ".code" / snapshot.current() / "runner" / "start.py").stat() == stat
 
 
 @pytest.mark.fault
