@@ -53,8 +53,8 @@ def test_tab_reaches_everything_once_and_shows_where_it_is(browser: Any, site: P
     stops = browser.execute_script("return window.stops")
     assert len(stops) == count
     assert [stop for stop in stops if not stop["seen"] or not stop["says"]] == []
-    same = Counter((stop["says"], stop["href"]) for stop in stops if len(stop["says"]) < 3)
-    assert not same, "footnote marks are no stops"
+    counts = Counter((stop["says"], stop["href"]) for stop in stops if len(stop["says"]) < 3)
+    assert not counts, "footnote marks are no stops"
     press(browser, Keys.TAB)
     assert browser.execute_script("return window.stops.length") <= count + 1
     assert browser.execute_script(STOP)["says"] != stops[-1]["says"], "a trap"
@@ -85,8 +85,8 @@ def test_the_arrow_keys_scroll_a_wide_table_and_columns_show_whole(browser: Any,
     browser.execute_script(f"{region}.focus()")
     for _ in range(8):
         press(browser, Keys.ARROW_RIGHT)
-    moved = f"return {region}.scrollLeft > 50"
-    until(lambda: browser.execute_script(moved) and ask(browser, "cut()") == [], 0.1)
+    condition = f"return {region}.scrollLeft > 50"
+    until(lambda: browser.execute_script(condition) and ask(browser, "cut()") == [], 0.1)
 
 
 def test_nothing_moves_for_those_who_asked_for_that(browser: Any, report: Path) -> None:

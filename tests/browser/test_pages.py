@@ -24,9 +24,9 @@ LOOKED_AT = {"many": ("index.html", "sweeps.html")}
 
 
 def test_links_lead_to_every_page(visits: list[Visit], site: Path) -> None:
-    reached = [page.name for page in visits]
-    assert {str(path.relative_to(site)) for path in site.rglob("*.html")} == set(reached)
-    assert sum(name.startswith("report/run-") for name in reached) == 10
+    names = [page.name for page in visits]
+    assert {str(path.relative_to(site)) for path in site.rglob("*.html")} == set(names)
+    assert sum(name.startswith("report/run-") for name in names) == 10
 
 
 def test_no_page_says_anything_on_the_console(visits: list[Visit]) -> None:

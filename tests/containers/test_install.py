@@ -180,17 +180,17 @@ def fresh(tmp_path_factory):
 )
 def test_an_extra_that_needs_another_torch_or_is_none_ends_the_build(fresh, extras, message):
     (line,) = [line for line in instructions("RUN") if "install.py" in line]
-    done = fresh.run(line, EXTRAS=extras)
-    assert done.returncode != 0
-    assert message in done.stderr
+    process = fresh.run(line, EXTRAS=extras)
+    assert process.returncode != 0
+    assert message in process.stderr
     assert fresh.version("torch") == IMAGE["torch"]
     assert fresh.version("assay-studies") == ""
 
 
 def test_the_containerfile_installs_the_project_and_keeps_the_torch_of_the_image(fresh):
     for line in instructions("RUN"):
-        done = fresh.run(line)
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        process = fresh.run(line)
+        assert process.returncode == 0, f"{line}\n{process.stdout}\n{process.stderr}"
     versions = {name: fresh.version(name) for name in ("torch", "triton", "numpy")}
     assert versions == {**IMAGE, "numpy": installed("numpy")}
     places = fresh.run(
@@ -200,16 +200,16 @@ def test_the_containerfile_installs_the_project_and_keeps_the_torch_of_the_image
         f"{fresh.site}/{name}/__init__.py" for name in ("runner", "model", "analysis")
     ]
     assert "0.1.0" in fresh.run("runner --version").stdout
-    expanded = fresh.run(f"runner expand {REPOSITORY}/experiments/backends.yaml --profile alps")
-    assert (expanded.returncode, expanded.stderr) == (0, "")
+    listing = fresh.run(f"runner expand {REPOSITORY}/experiments/backends.yaml --profile alps")
+    assert (listing.returncode, listing.stderr) == (0, "")
 
 
 def test_on_a_login_node_without_torch_none_is_installed(tmp_path, study):
     """Runs can be launched from there, which needs none."""
     pytest.importorskip("hatchling", reason="needs hatchling, to build the project without an index")
     login = Image(tmp_path / "login")
-    done = login.run(f"python3 {HOME}/containers/install.py")
-    assert done.returncode == 0, done.stderr
+    process = login.run(f"python3 {HOME}/containers/install.py")
+    assert process.returncode == 0, process.stderr
     assert login.version("torch") == ""
     dry_run = login.run(f"runner launch {study()} --profile alps --dry-run")
     assert dry_run.returncode == 0, dry_run.stderr
@@ -225,13 +225,13 @@ def test_the_definition_of_apptainer_does_what_the_containerfile_does():
     text = (CONTAINERS / "assay.def").read_text()
     sections = dict(re.findall(r"^%(\w+)\n((?:    .*\n)+)", text, re.MULTILINE))
     lines = {name: [line.strip() for line in body.splitlines()] for name, body in sections.items()}
-    copied = [
+    copies = [
         (source, words[-1] + source * words[-1].endswith("/"))
         for words in map(str.split, instructions("COPY"))
         for source in words[:-1]
     ]
     assert lines["arguments"] == instructions("ARG")
-    assert [tuple(line.split()) for line in lines["files"]] == copied
+    assert [tuple(line.split()) for line in lines["files"]] == copies
     assert lines["post"] == [
         "set -e",
         *(line.replace("${EXTRAS}", "{{ EXTRAS }}") for line in instructions("RUN")),

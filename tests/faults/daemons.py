@@ -59,10 +59,10 @@ class Daemons:
 
     def answers(self, question):
         """Whether one of Slurm's commands succeeds."""
-        done = subprocess.run(
+        process = subprocess.run(
             question, env=self.env, capture_output=True, timeout=PATIENCE_SECONDS, check=False
         )
-        return done.returncode == 0
+        return process.returncode == 0
 
     def down(self, node):
         """Tell Slurm that a node has failed."""

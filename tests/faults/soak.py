@@ -51,13 +51,15 @@ class Soak:
 
     def say(self, *arguments):
         """What a command of ours prints."""
-        done = subprocess.run(
+        process = subprocess.run(
             self.runner(*arguments), env=environment(**self.daemons.env), cwd=self.folder,
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
-        if done.returncode:
-            raise SystemExit(f"runner {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr}")
-        return done.stdout
+        if process.returncode:
+            raise SystemExit(
+                f"runner {' '.join(arguments)}: exit code {process.returncode}\n{process.stderr}"
+            )
+        return process.stdout
 
     def until_done(self):
         """Launch and inject until a launch says that all has completed."""
@@ -224,9 +226,9 @@ def problems(soak, runs):
     (count,) = ask(soak, "SELECT count(*) AS n FROM runs")
     if outcomes != {"completed": runs} or count["n"] != runs:
         findings.append(f"{count['n']} runs in the database, outcomes {dict(outcomes)}")
-    for what, query in CHECKS.items():
+    for label, query in CHECKS.items():
         if bad := ask(soak, query):
-            findings.append(f"{what}: {', '.join(sorted({row['run_id'] for row in bad}))}")
+            findings.append(f"{label}: {', '.join(sorted({row['run_id'] for row in bad}))}")
     return findings
 
 

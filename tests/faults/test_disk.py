@@ -156,11 +156,11 @@ def kill_after_first_checkpoint(background, path, root):
 @pytest.mark.parametrize("mask", [0o077, 0o002])
 def test_any_umask_gives_a_root_that_works(runner, study, root, mask):
     path = study()
-    done = subprocess.run(
+    process = subprocess.run(
         ["sh", "-c", f"umask {mask:04o}; exec {os.sys.executable} -P -m runner --root {root} launch {path}"],
         cwd=path.parent, env=environment(), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     runner("collect", rc=0)
     assert outcomes(runner) == ["completed"]
 

@@ -24,8 +24,8 @@ def made(tmp_path_factory, corpus, forks):
     (folder / "text.parquet").symlink_to(corpus)
     (folder / "before.yaml").write_text(TINY + PAIR)
     command = ["runner", "--root", str(folder / "runs"), "launch", "before.yaml"]
-    done = forks.run(command, folder, environment(STAND_IN_TRAINER="1"), PATIENCE_SECONDS)
-    assert done.returncode == 0, done.stderr
+    process = forks.run(command, folder, environment(STAND_IN_TRAINER="1"), PATIENCE_SECONDS)
+    assert process.returncode == 0, process.stderr
     return folder / "runs"
 
 
@@ -200,8 +200,8 @@ def test_a_damaged_file_is_named_hides_no_other_run_and_starts_nothing_again(
     query = "select path from quarantine"
     refused = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
     assert [row["path"] for row in refused] == [f"before/{run.name}/{name}"] * quarantined
-    for done in (status, launch, explanation):
-        assert "Traceback" not in done.stderr
+    for process in (status, launch, explanation):
+        assert "Traceback" not in process.stderr
     assert len(list(root.glob("before/*/attempt-*"))) == 2
     (run / name).write_bytes(content)
     runner("launch", path, rc=0)

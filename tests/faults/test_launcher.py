@@ -34,11 +34,11 @@ def killed_launch(process, root, cluster):
     """Launch a study and kill the launcher at a chosen instant."""
 
     def launch(fault, path, profile=SANDBOX):
-        done = process(
+        answer = process(
             "tests.faults.killer", *fault.split(), "--root", root, "launch", path, "--profile", profile,
             cwd=REPOSITORY, **cluster,
         )  # fmt: skip
-        assert done.returncode == -signal.SIGKILL, f"the fault did not strike: {done.stderr}"
+        assert answer.returncode == -signal.SIGKILL, f"the fault did not strike: {answer.stderr}"
 
     return launch
 
@@ -51,8 +51,8 @@ def test_a_launcher_killed_at_any_step_loses_nothing_and_a_relaunch_does_what_is
     killed_launch(fault, path)
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     assert [row["outcome"] for row in rows()] == ["completed"] * 2
-    trained = [len(list(run.glob("attempt-*/steps.jsonl"))) for run in (root / "tiny").glob("[0-9a-f]*")]
-    assert trained == [1, 1], "each run trained once"
+    counts = [len(list(run.glob("attempt-*/steps.jsonl"))) for run in (root / "tiny").glob("[0-9a-f]*")]
+    assert counts == [1, 1], "each run trained once"
     assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0).stderr
 
 

@@ -47,8 +47,8 @@ def completed_attempts(root):
 def all_completed(root, rows):
     """Wait for it, and make sure that each run completed once."""
     until(lambda: {row["outcome"] for row in rows()} == {"completed"})
-    done = completed_attempts(root)
-    assert len(done) == len(set(done)) == len(rows())
+    attempts = completed_attempts(root)
+    assert len(attempts) == len(set(attempts)) == len(rows())
 
 
 def test_a_slurmd_that_is_killed_harms_no_run_of_its_node(slurm, study, root, rows, daemons, hurry):

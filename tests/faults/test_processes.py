@@ -82,9 +82,9 @@ def test_a_run_that_the_cluster_has_too_few_nodes_for_is_named_when_it_is_launch
     wide, options = study("matrix: {parallel.shard: [2, 8]}\n"), ("--set", "train.batch_size=8")
     stderr = slurm("launch", wide, "--profile", profile, *FOR_EVER, *options, rc=0).stderr
     (run_id,) = [row["run_id"] for row in rows() if row["factors"]["parallel.shard"] == 8]
-    (warned,) = [line for line in stderr.splitlines() if run_id in line]
-    assert "the partition has 4 nodes" in warned
-    assert f"it never starts as asked: `runner cancel tiny/{run_id}` ends that" in warned
+    (warning,) = [line for line in stderr.splitlines() if run_id in line]
+    assert "the partition has 4 nodes" in warning
+    assert f"it never starts as asked: `runner cancel tiny/{run_id}` ends that" in warning
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -94,7 +94,7 @@ def on(small):
     def call(machine, *arguments, rc=0, **env):
         variables = {**environment(OMP_WAIT_POLICY="passive", KMP_BLOCKTIME="0"), **env}
         command = ["bash", "-c", machine, "bash", sys.executable, "-P", "-m", "runner", *map(str, arguments)]
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=small,
             env=variables,
@@ -103,11 +103,11 @@ def on(small):
             timeout=PATIENCE_SECONDS,
             check=False,
         )
-        assert done.returncode == rc, (
-            f"{arguments}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert process.returncode == rc, (
+            f"{arguments}: exit code {process.returncode}\n{process.stdout}\n{process.stderr}"
         )
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.stderr if rc else done.stdout
+        assert "Traceback" not in process.stderr, process.stderr
+        return process.stderr if rc else process.stdout
 
     return call
 

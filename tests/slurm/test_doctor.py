@@ -37,8 +37,8 @@ def doctor(runner, cluster, tmp_path):
             SANDBOX.read_text().replace("3GiB", "1GiB").replace("partition: debug", f"partition: {partition}")
         )
         (path := tmp_path / "limited.yaml").write_text(f"{more}{text}{slurm}")
-        done = runner("doctor", "--profile", path, "--json", **cluster)
-        return {check["what"]: check for check in json.loads(done.stdout)}, done.returncode
+        process = runner("doctor", "--profile", path, "--json", **cluster)
+        return {check["what"]: check for check in json.loads(process.stdout)}, process.returncode
 
     return ask
 

@@ -96,10 +96,10 @@ def test_runs_that_share_a_job_go_on_together_before_the_limit_and_one_that_is_d
     assert (runs[20]["attempt"], runs[20]["outcome"]) == (1, "completed")
     for first in root.glob("tiny/*/attempt-1/steps.jsonl"):
         if (second := first.parent.parent / "attempt-2" / "steps.jsonl").exists():
-            last, next_ = (
+            last, successor = (
                 json.loads(path.read_text().splitlines()[at]) for path, at in ((first, -1), (second, 0))
             )
-            assert next_["step"] - next_["steps"] == last["step"], "it goes on where it stopped"
+            assert successor["step"] - successor["steps"] == last["step"], "it goes on where it stopped"
     until(lambda: not {"queued", "running"} & set(outcomes().values()))
 
 
@@ -125,8 +125,8 @@ def test_all_arrays_of_a_launch_keep_to_one_cap(slurm, cluster, root, study, tmp
     (bin_ / "scontrol").chmod(0o755)
     path = study("matrix: {seed: [0, 1, 2, 3, 4, 5]}\n")
     narrow = {**cluster, "PATH": f"{bin_}:{cluster['PATH']}"}
-    held = adjusted(tmp_path, ("exclusive: true", "exclusive: true\n  options: {begin: now+1hour}"))
-    command = [*RUNNER, "--root", str(root), "launch", str(path), "--profile", str(held)]
+    deferred = adjusted(tmp_path, ("exclusive: true", "exclusive: true\n  options: {begin: now+1hour}"))
+    command = [*RUNNER, "--root", str(root), "launch", str(path), "--profile", str(deferred)]
     subprocess.run(command, env=environment(**narrow), check=True)
     query = ["squeue", "-h", "-t", "pending", "-o", "%i %E"]
     stdout = subprocess.run(

@@ -111,8 +111,8 @@ def test_a_forbidden_request_ends_a_launch_that_waits_and_a_dry_run_says_so(
     slurm, study, profile, outcomes, change, line, words, choices
 ):
     path = profile(change)
-    done = slurm("launch", study(), "--profile", path, "--wait", rc=3)
-    message = done.stderr.splitlines()[-1]
+    process = slurm("launch", study(), "--profile", path, "--wait", rc=3)
+    message = process.stderr.splitlines()[-1]
     assert message.startswith(f"{path}:{line}:")
     assert words in message and choices in message
     assert list(outcomes().values()) == ["planned"]

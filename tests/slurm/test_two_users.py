@@ -75,15 +75,15 @@ class User:
     def does(self, *command, rc=0, reads=()):
         env = {"HOME": str(self.home), "RUNNER_STATE": f"{self.home}/state"}
         env |= {"RUNNER_CERTIFICATES": f"{self.home}/certificates", "PACE_SECONDS": "0.1", **self.reach}
-        done = subprocess.run(
+        process = subprocess.run(
             ["setpriv", "--reuid", self.name, "--regid", str(GROUP), "--clear-groups", *reads,
              "sh", "-c", 'umask 007; exec "$@"', "sh", *map(str, command)],
             cwd=self.home, env=environment(**env), capture_output=True, text=True, timeout=PATIENCE_SECONDS,
             check=False,
         )  # fmt: skip
         logs = "\n".join(path.read_text() for path in self.project.rglob("*_log.*"))
-        assert rc is None or done.returncode == rc, f"{done.stdout}\n{done.stderr}\n{logs}"
-        return done
+        assert rc is None or process.returncode == rc, f"{process.stdout}\n{process.stderr}\n{logs}"
+        return process
 
     def runner(self, root, *arguments, rc=0):
         """The command line. Its Python may be root's, and so it may read everything."""

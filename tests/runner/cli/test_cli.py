@@ -175,12 +175,12 @@ def test_the_profile_that_init_writes_is_found_by_name_from_any_folder(cli, tmp_
 
 
 def test_plain_make_sets_up_the_environment_and_no_more():
-    done = subprocess.run(
+    process = subprocess.run(
         ["make", "--dry-run", "--always-make"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
-    assert "pip install" in done.stdout
-    assert "runner launch" not in done.stdout
-    assert "pytest" not in done.stdout
+    assert "pip install" in process.stdout
+    assert "runner launch" not in process.stdout
+    assert "pytest" not in process.stdout
 
 
 def test_a_query_can_begin_and_end_with_a_comment(runner, root):
@@ -258,8 +258,8 @@ def test_a_backend_that_is_named_twice_is_verified_once(cli, monkeypatch):
     requests = []
     monkeypatch.setattr(verify, "verify", lambda names, *_: requests.append(names) or [])
     monkeypatch.setattr(collect, "collect_certificates", lambda root: None)
-    done = cli("verify", "--backend", "math", "-b", "math", "-b", "tiled", "--device", "cpu")
-    assert done.code == 1  # the stand-in gives neither of the two a verdict
+    answer = cli("verify", "--backend", "math", "-b", "math", "-b", "tiled", "--device", "cpu")
+    assert answer.code == 1  # the stand-in gives neither of the two a verdict
     assert requests == [["math", "tiled"]]
 
 
@@ -282,10 +282,10 @@ def test_completing_a_verb_imports_no_verb(tmp_path):
         "except SystemExit: pass\n"
         "assert not {'runner.commands.launch', 'runner.commands.logs'} & set(sys.modules)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert done.stdout.split() == ["launch", "logs"]
+    assert process.stdout.split() == ["launch", "logs"]
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,8 @@ def test_packages_come_from_the_project_whatever_lies_in_the_working_directory(t
     for name in ("runner", "model", "analysis"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module')")
     command = [sys.executable, "-P", "-c", f"import {package}; print({package}.__file__)"]
-    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == str(REPOSITORY / package / "__init__.py")
+    process = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert process.stdout.strip() == str(REPOSITORY / package / "__init__.py")
 
 
 def test_a_stray_module_in_the_working_directory_does_not_reach_a_run(runner, study, tmp_path):
@@ -353,9 +353,9 @@ def test_init_writes_a_study_that_validates_and_never_overwrites(cli, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(shipped()))
 def test_init_copies_a_shipped_profile_and_says_what_to_fill_in(cli, tmp_path, name):
-    done = cli("init", "new", "--profile", name)
+    answer = cli("init", "new", "--profile", name)
     path = tmp_path / "new/cluster_profiles" / f"{name}.yaml"
-    assert done.code == 0
+    assert answer.code == 0
     assert path.read_text() == shipped()[name].read_text()
     assert not (tmp_path / "new/cluster_profiles/mycluster.yaml").exists()
     lines = [
@@ -363,7 +363,7 @@ def test_init_copies_a_shipped_profile_and_says_what_to_fill_in(cli, tmp_path, n
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if "your-project" in line.partition("#")[0]
     ]
-    numbers = re.findall(rf"new/cluster_profiles/{name}.yaml:(\d+):\d+: .*: put your own project", done.err)
+    numbers = re.findall(rf"new/cluster_profiles/{name}.yaml:(\d+):\d+: .*: put your own project", answer.err)
     assert [int(number) for number in numbers] == lines
     assert cli("expand", "new/experiments/first.yaml", "--profile", name, "--scale", "full").code == 0
 
@@ -372,8 +372,8 @@ def test_init_adds_a_profile_to_a_starter_and_changes_no_file(cli, tmp_path):
     cli("init", "new")
     study = tmp_path / "new/experiments/first.yaml"
     study.write_text("mine")
-    done = cli("init", "new", "--profile", "lumi")
-    assert (done.code, done.out) == (0, "new/cluster_profiles/lumi.yaml\n")
+    answer = cli("init", "new", "--profile", "lumi")
+    assert (answer.code, answer.out) == (0, "new/cluster_profiles/lumi.yaml\n")
     assert study.read_text() == "mine"
     refusal = cli("init", "new", "--profile", "lumi")
     assert refusal.code == 2

@@ -64,9 +64,9 @@ def train(task):
 
 def gone(removed):
     groups = {}
-    for run_id, what in (removed or {}).items():
-        groups.setdefault(what, []).append(run_id)
-    return {what: len(runs) for what, runs in groups.items()}
+    for run_id, change in (removed or {}).items():
+        groups.setdefault(change, []).append(run_id)
+    return {change: len(runs) for change, runs in groups.items()}
 
 
 def labels(root, where="in_study"):
@@ -91,8 +91,8 @@ def test_groups_are_named_as_if_removed_cells_had_never_been(launch, root):
         "train.steps=6": 2
     }
     assert labels(root) == {"auto": 2}
-    (other,) = labels(root, "NOT in_study")
-    assert other.startswith("auto #")
+    (label,) = labels(root, "NOT in_study")
+    assert label.startswith("auto #")
 
 
 def test_an_edit_that_is_taken_back_takes_its_runs_back(launch, root):
@@ -224,8 +224,8 @@ def test_a_report_leaves_them_out_says_so_and_shows_them_if_asked(launch, root, 
     complete = build_report(root, "tiny", tmp_path / "whole", removed=True).read_text()
     assert "2 runs of these are no longer in the study (2 with train.learning_rate=0.003)." in complete
     for report in ("page", "whole"):
-        done = audit(tmp_path / report, root)
-        assert (done.findings, done.numbers > 100) == ([], True)
+        answer = audit(tmp_path / report, root)
+        assert (answer.findings, answer.numbers > 100) == ([], True)
 
 
 def test_a_report_counts_values_and_not_the_groups_that_set_made_of_them(launch, root, tmp_path):
@@ -384,9 +384,9 @@ LABEL = "rules: [{{where: {{train.learning_rate: 1e-3}}, label: {}}}]\n"
 def test_a_report_says_which_launch_renews_what_the_file_says_otherwise(launch, study, cli):
     def notices(extra, *targets):
         study(extra)
-        done = cli("report", *targets, "--out", "page", "--figures", "svg", "--no-records")
-        assert done.code == 0, done.err
-        return [line for line in done.err.splitlines() if "changed since" in line]
+        answer = cli("report", *targets, "--out", "page", "--figures", "svg", "--no-records")
+        assert answer.code == 0, answer.err
+        return [line for line in answer.err.splitlines() if "changed since" in line]
 
     text = TWO + LABEL.format("slow") + "margins: {loss: 0.1}\n"
     launch(text)

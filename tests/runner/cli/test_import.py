@@ -39,8 +39,8 @@ def logs(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def theirs(cli: Cli, logs: list[Path]) -> Cli:
     """The command line, after both logs were imported."""
-    done = cli("import", *logs, "--format", "lsai", "--study", "theirs", "--margin", "loss=0.05")
-    assert done.code == 0, done.err
+    answer = cli("import", *logs, "--format", "lsai", "--study", "theirs", "--margin", "loss=0.05")
+    assert answer.code == 0, answer.err
     return cli
 
 
@@ -72,11 +72,11 @@ def test_a_copy_under_another_name_is_the_same_run_and_another_log_a_new_one(
 ) -> None:
     copy = tmp_path / "logs" / "copy_20250525_101529.jsonl"
     copy.write_bytes(logs[0].read_bytes())
-    other = made.write(tmp_path / "more" / logs[0].name, made.records("baseline", seed=1, last=200))
-    done = cli("import", logs[0], copy, other, "--format", "lsai", "--study", "theirs", "--json")
-    runs = json.loads(done.out)["runs"]
-    assert [run["imported"]["file"] for run in runs] == [str(logs[0]), str(other)]
-    assert f"{copy}: the same content as {logs[0]}; imported once" in done.err
+    log = made.write(tmp_path / "more" / logs[0].name, made.records("baseline", seed=1, last=200))
+    answer = cli("import", logs[0], copy, log, "--format", "lsai", "--study", "theirs", "--json")
+    runs = json.loads(answer.out)["runs"]
+    assert [run["imported"]["file"] for run in runs] == [str(logs[0]), str(log)]
+    assert f"{copy}: the same content as {logs[0]}; imported once" in answer.err
 
 
 def test_another_mapping_of_the_same_log_updates_the_run(
@@ -85,10 +85,10 @@ def test_another_mapping_of_the_same_log_updates_the_run(
     (tmp_path / "more.yaml").write_text(
         "constants: {seed: 7, gpu: NVIDIA GH200 120GB}\nconfig: {train: {steps: 200}}\n"
     )
-    done = theirs(
+    answer = theirs(
         "import", logs[0], "--format", "lsai", "--study", "theirs", "--mapping", "more.yaml", "--json"
     )
-    runs = {run["imported"]["file"]: run for run in json.loads(done.out)["runs"]}
+    runs = {run["imported"]["file"]: run for run in json.loads(answer.out)["runs"]}
     assert runs[str(logs[0])]["done"] == "updated"
     assert runs[str(logs[0])]["factors"] == {"attention": "baseline", "seed": 7}
     assert runs[str(logs[0])]["reason"] is None
@@ -151,8 +151,8 @@ def test_a_report_of_imported_runs_shows_what_is_wrong_in_their_logs(
 ) -> None:
     made.write(logs[1], made.records("cudnn", flop=made.COMPILED, last=200))
     assert cli("import", *logs, "--format", "lsai", "--study", "theirs").code == 0
-    done = cli("report", "theirs", "--out", "pages")
-    assert done.code == 0, done.err
+    answer = cli("report", "theirs", "--out", "pages")
+    assert answer.code == 0, answer.err
     index = (tmp_path / "pages" / "index.html").read_text()
     assert "Imported logs: theirs" in index
     assert "they have no certificate" in index
@@ -184,9 +184,9 @@ def test_logs_do_not_join_a_study_that_a_report_knows(theirs: Cli, logs: list[Pa
     report = build_report(Settings.root, "theirs", tmp_path / "report").parent
     restore(report, tmp_path / "other")
     arguments = (*logs, "--format", "lsai", "--study", "theirs")
-    done = theirs("import", *arguments, root=tmp_path / "other")
-    assert done.code == 2
-    assert "study 'theirs' has the runs of a report; choose another name" in done.err
+    answer = theirs("import", *arguments, root=tmp_path / "other")
+    assert answer.code == 2
+    assert "study 'theirs' has the runs of a report; choose another name" in answer.err
 
 
 @pytest.mark.refused
@@ -253,12 +253,12 @@ def test_of_several_files_the_good_ones_are_imported_and_the_exit_code_is_1(
     cli: Cli, logs: list[Path], tmp_path: Path
 ) -> None:
     (tmp_path / "bad.jsonl").write_text("no log\n")
-    done = cli("import", logs[0], "bad.jsonl", "--format", "lsai", "--study", "theirs")
-    assert done.code == 1
-    assert "bad.jsonl:1: not JSON" in done.err
-    assert done.out.count(" imported\n") == 1
-    alone = cli("import", "bad.jsonl", "--format", "lsai", "--study", "theirs")
-    assert (alone.code, alone.err.splitlines()[-1]) == (2, "nothing was imported")
+    answer = cli("import", logs[0], "bad.jsonl", "--format", "lsai", "--study", "theirs")
+    assert answer.code == 1
+    assert "bad.jsonl:1: not JSON" in answer.err
+    assert answer.out.count(" imported\n") == 1
+    refusal = cli("import", "bad.jsonl", "--format", "lsai", "--study", "theirs")
+    assert (refusal.code, refusal.err.splitlines()[-1]) == (2, "nothing was imported")
 
 
 @pytest.mark.refused
@@ -384,6 +384,6 @@ def test_one_log_does_not_count_as_two_runs(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("name,step,loss\na,1,9\na,2,8\n")
     (tmp_path / "runs.yaml").write_text("run: name\n")
     assert cli("import", "runs.csv", "--format", "csv", "--study", "runs").code == 0
-    again = cli("import", "runs.csv", "--format", "csv", "--study", "runs", "--mapping", "runs.yaml")
-    assert again.code == 2
-    assert "by a mapping without `run:` or with it: remove its folder to replace it" in again.err
+    conflict = cli("import", "runs.csv", "--format", "csv", "--study", "runs", "--mapping", "runs.yaml")
+    assert conflict.code == 2
+    assert "by a mapping without `run:` or with it: remove its folder to replace it" in conflict.err

@@ -53,8 +53,8 @@ def test_following_shows_what_is_written_until_the_run_ends(folder, capsys, monk
     monkeypatch.setattr(logs.time, "sleep", pause)
     logs.command("r1", follow=True)
     output = capsys.readouterr()
-    written = [line.split(",")[0] for line in output.out.splitlines()]
-    assert written == ["hello", "step 1/100", "step 2/100", "again", "step 3/100"]
+    lines = [line.split(",")[0] for line in output.out.splitlines()]
+    assert lines == ["hello", "step 1/100", "step 2/100", "again", "step 3/100"]
     assert "r1 attempt 1: completed" in output.err
 
 

@@ -194,8 +194,8 @@ def test_a_bad_profile_is_refused_with_its_place_and_line(cli, study, tmp_path, 
 
 def test_a_wrong_root_in_the_environment_is_named_as_such(study, monkeypatch):
     monkeypatch.setenv("RUNNER_ROOT", str(study()))
-    done = CliRunner().invoke(app, ["status"])
-    assert str(done.exception).startswith(f"RUNNER_ROOT {study()}: ")
+    answer = CliRunner().invoke(app, ["status"])
+    assert str(answer.exception).startswith(f"RUNNER_ROOT {study()}: ")
 
 
 def test_a_mistyped_run_or_study_is_guessed(cli, root):

@@ -28,32 +28,32 @@ def test_a_closed_stderr_changes_no_exit_code(tmp_path, closed):
 def test_messages_for_a_closed_stderr_do_not_land_among_the_results(study):
     """`print(file=None)` writes to stdout. The warning about the warm-up would spoil the JSON."""
     path = study(base="title: t\nbase: {data: {path: text.parquet}, train.steps: 2}\n")
-    done = shell(f"runner expand {path} --json 2>&-", path.parent)
-    assert done.returncode == 0
-    assert len(json.loads(done.stdout)) == 1
+    process = shell(f"runner expand {path} --json 2>&-", path.parent)
+    assert process.returncode == 0
+    assert len(json.loads(process.stdout)) == 1
 
 
 def test_a_verb_that_asks_the_database_ends_without_a_word_of_duckdb_s(tmp_path):
     """DuckDB complains on stderr of objects that Python did not free at its end."""
     completed(tmp_path, "r1")
     for verb in ("collect", "sql 'select 1 as one' --format json"):
-        done = shell(f"runner --root . {verb}", tmp_path)
-        assert (done.returncode, "leaked" in done.stderr) == (0, False)
-    assert json.loads(done.stdout) == [{"one": 1}]
+        process = shell(f"runner --root . {verb}", tmp_path)
+        assert (process.returncode, "leaked" in process.stderr) == (0, False)
+    assert json.loads(process.stdout) == [{"one": 1}]
 
 
 @pytest.mark.parametrize("verb", ["expand tiny.yaml", "--help"])
 def test_a_closed_stdout_is_refused_before_anything_is_done(study, verb):
-    done = shell(f"runner {verb} >&-", study().parent)
-    assert done.returncode == 2
-    assert done.stderr == "standard output is closed: redirect it to a file or to /dev/null\n"
+    process = shell(f"runner {verb} >&-", study().parent)
+    assert process.returncode == 2
+    assert process.stderr == "standard output is closed: redirect it to a file or to /dev/null\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("verb", ["expand tiny.yaml --json", "--help"])
 def test_a_full_disk_under_the_output_is_exit_code_2_in_one_sentence(study, verb, unbuffered):
-    done = shell(f"runner {verb} >/dev/full", study().parent, PYTHONUNBUFFERED=unbuffered)
-    assert (done.returncode, done.stderr) == (2, "standard output: No space left on device\n")
+    process = shell(f"runner {verb} >/dev/full", study().parent, PYTHONUNBUFFERED=unbuffered)
+    assert (process.returncode, process.stderr) == (2, "standard output: No space left on device\n")
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "latex", "parquet"])
@@ -61,8 +61,10 @@ def test_an_answer_that_does_not_fit_names_the_output_and_not_the_scratch_disk(t
     """Who had their output on a full disk was told to set TMPDIR."""
     completed(tmp_path, "r1")
     shell("runner --root . collect", tmp_path)
-    done = shell(f"runner --root . sql 'select range from range(99999)' --format {form} >/dev/full", tmp_path)
-    assert (done.returncode, done.stderr) == (2, "standard output: No space left on device\n")
+    process = shell(
+        f"runner --root . sql 'select range from range(99999)' --format {form} >/dev/full", tmp_path
+    )
+    assert (process.returncode, process.stderr) == (2, "standard output: No space left on device\n")
 
 
 def test_a_full_disk_under_the_messages_changes_no_exit_code(tmp_path):
@@ -72,8 +74,8 @@ def test_a_full_disk_under_the_messages_changes_no_exit_code(tmp_path):
 def test_a_reader_that_leaves_early_is_no_unexpected_outcome(study):
     """The table is longer than a pipe holds, and typer would say 1."""
     path = study(f"matrix: {{seed: {[*range(2000)]}}}\n")
-    done = shell(f"runner expand {path} | head -1; exit ${{PIPESTATUS[0]}}", path.parent)
-    assert (done.returncode, done.stderr) == (141, "")
+    process = shell(f"runner expand {path} | head -1; exit ${{PIPESTATUS[0]}}", path.parent)
+    assert (process.returncode, process.stderr) == (141, "")
 
 
 def test_a_pipe_that_is_closed_before_the_first_run_starts_none(study, runner, tmp_path, root):
@@ -85,13 +87,16 @@ def test_a_pipe_that_is_closed_before_the_first_run_starts_none(study, runner, t
 
 def test_a_locale_that_cannot_write_a_name_changes_no_output(study):
     path = study("matrix: {data.path: [é.parquet, 日.parquet]}\n")
-    done = shell(f"runner expand {path} --json", path.parent, PYTHONIOENCODING="ascii")
-    assert [cell["factors"]["data.path"] for cell in json.loads(done.stdout)] == ["é.parquet", "日.parquet"]
+    process = shell(f"runner expand {path} --json", path.parent, PYTHONIOENCODING="ascii")
+    assert [cell["factors"]["data.path"] for cell in json.loads(process.stdout)] == [
+        "é.parquet",
+        "日.parquet",
+    ]
 
 
 def test_a_working_directory_that_is_gone_is_named_as_such(tmp_path):
-    done = shell("mkdir gone; cd gone; rmdir ../gone; runner status", tmp_path)
-    assert (done.returncode, done.stderr) == (
+    process = shell("mkdir gone; cd gone; rmdir ../gone; runner status", tmp_path)
+    assert (process.returncode, process.stderr) == (
         2,
         "the working directory no longer exists; change to another one\n",
     )
@@ -116,12 +121,12 @@ main()
     "module", ["runner.cli.run", "typer", "pydantic", "runner.commands.expand", "ruamel.yaml"]
 )
 def test_ctrl_c_while_modules_are_imported_is_exit_code_130_without_a_traceback(study, module):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, "expand", str(study())],
         cwd=REPOSITORY, env=environment(AT=module), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 130
-    assert done.stderr in ("", "interrupted\n")
+    assert process.returncode == 130
+    assert process.stderr in ("", "interrupted\n")
 
 
 ENDLESS = """\
@@ -140,24 +145,24 @@ main()
 
 
 def test_ctrl_c_while_the_database_answers_is_exit_code_130_without_a_traceback(tmp_path):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", ENDLESS, "--root", str(tmp_path), "collect"],
         cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
 
 
 def test_ctrl_c_before_and_after_the_command_line_runs_ends_the_process_without_a_traceback():
     """A shell reports the end by this signal as 130, too."""
     code = "import os, signal, runner.cli.main; os.kill(os.getpid(), signal.SIGINT)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+    process = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, check=False)
+    assert (process.returncode, process.stderr) == (-signal.SIGINT, b"")
 
 
 def test_ctrl_c_stays_ignored_where_the_caller_ignores_it(study):
     """A script that starts runner in the background keeps its own Ctrl-C from it."""
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", 'trap "" INT; exec "$@"', "bash", sys.executable, "-c", INTERRUPTED, "expand", str(study())],
         cwd=REPOSITORY, env=environment(AT="ruamel.yaml"), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")

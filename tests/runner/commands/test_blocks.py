@@ -32,10 +32,10 @@ def launch(study, root, monkeypatch):
             return True
 
         monkeypatch.setattr(_start, "run", run)
-        done = CliRunner().invoke(app, ["--root", str(root), "launch", str(study(extra)), *arguments])
-        if isinstance(done.exception, UserError):
-            raise done.exception
-        return done
+        answer = CliRunner().invoke(app, ["--root", str(root), "launch", str(study(extra)), *arguments])
+        if isinstance(answer.exception, UserError):
+            raise answer.exception
+        return answer
 
     return launched
 
@@ -92,17 +92,17 @@ def test_a_study_that_changed_between_blocks_no_longer_has_the_runs_of_the_rest(
 
 def test_blocks_come_one_at_a_time_and_each_run_once(launch, root):
     for number in (1, 2, 3):
-        done = launch("--blocks", "1")
+        answer = launch("--blocks", "1")
         assert (
             f"--blocks: 3 runs of block {number} to start; {9 - 3 * number} runs left for later"
-            in done.stderr
+            in answer.stderr
         )
         assert len(states(root)) == 9
         assert {repeat for (repeat, _), (end, _) in ran(root).items() if end != "planned"} == set(
             range(1, number + 1)
         )
-    done = launch("--blocks", "1")
-    assert "--blocks: no run to start; 0 runs left for later" in done.stderr
+    answer = launch("--blocks", "1")
+    assert "--blocks: no run to start; 0 runs left for later" in answer.stderr
     assert set(ran(root).values()) == {("completed", 1)}
     assert sorted({state.run.block for state in states(root)}) == [1, 2, 3]
 
@@ -162,7 +162,7 @@ def test_without_blocks_there_is_no_next_one(launch, root, order):
 
 def test_until_adds_no_repeats_to_a_block(launch, root):
     until = "until: {tokens_per_second: 1%, at_most: 4}\nbaseline: {attention: auto}\n"
-    done = launch("--blocks", "1", extra=STUDY + until)
-    assert "--blocks: `until` adds no repeats; launch without --blocks to add them" in done.stderr
+    answer = launch("--blocks", "1", extra=STUDY + until)
+    assert "--blocks: `until` adds no repeats; launch without --blocks to add them" in answer.stderr
     assert ran(root) == {(1, name): ("completed", 1) for name in ("auto", "tiled", "math")} | left(2, 3)
-    assert "`until` may add" not in done.stderr
+    assert "`until` may add" not in answer.stderr

@@ -23,29 +23,29 @@ def test_a_cancelled_study_names_the_local_launch_that_starts_the_next_run(
     run.start(**process.own_identity())
     run.event("claimed", executor="local", **process.own_identity())
     Folder(tmp_path, plan("r2", study="tiny"))
-    done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
-    assert "in flight, of " in done.stderr
-    assert (f"`kill {process.own_identity()['pid']}` ends it" in done.stderr) == hint
+    answer = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
+    assert "in flight, of " in answer.stderr
+    assert (f"`kill {process.own_identity()['pid']}` ends it" in answer.stderr) == hint
 
 
 @pytest.mark.parametrize("target", ["tiny", "tiny/r1"])
 def test_of_what_has_ended_nothing_is_said_to_be_cancelled(tmp_path, target):
     completed(tmp_path, "r1", study="tiny")
-    done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
-    assert (done.exit_code, done.stderr) == (0, f"nothing of {target} is in flight\n")
+    answer = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
+    assert (answer.exit_code, answer.stderr) == (0, f"nothing of {target} is in flight\n")
 
 
 def test_between_two_runs_the_launch_is_named_that_starts_the_next_one(tmp_path, monkeypatch):
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     completed(tmp_path / "runs", "r1", study="tiny")
     with queue.turn("tiny", tmp_path / "runs"):
-        done = CliRunner().invoke(app, ["--root", str(tmp_path / "runs"), "cancel", "tiny"])
-    assert done.exit_code == 1
-    assert done.stderr.startswith("no run is in flight just now, but tiny in ")
-    assert done.stderr.endswith(f"still starts the remaining runs: `kill {os.getpid()}` ends it\n")
+        answer = CliRunner().invoke(app, ["--root", str(tmp_path / "runs"), "cancel", "tiny"])
+    assert answer.exit_code == 1
+    assert answer.stderr.startswith("no run is in flight just now, but tiny in ")
+    assert answer.stderr.endswith(f"still starts the remaining runs: `kill {os.getpid()}` ends it\n")
     with queue.turn("other", tmp_path / "runs"):
-        done = CliRunner().invoke(app, ["--root", str(tmp_path / "runs"), "cancel", "tiny"])
-    assert (done.exit_code, done.stderr) == (0, "nothing of tiny is in flight\n")
+        answer = CliRunner().invoke(app, ["--root", str(tmp_path / "runs"), "cancel", "tiny"])
+    assert (answer.exit_code, answer.stderr) == (0, "nothing of tiny is in flight\n")
 
 
 @pytest.mark.parametrize("text", [None, "oops: 1\n"])
@@ -54,8 +54,8 @@ def test_a_file_that_was_broken_since_its_launch_still_names_its_study(tmp_path,
     file = tmp_path / "tiny.yaml"
     if text:
         file.write_text(text)
-    done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", str(file)])
-    assert (done.exit_code, done.stderr) == (0, "nothing of tiny is in flight\n")
+    answer = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", str(file)])
+    assert (answer.exit_code, answer.stderr) == (0, "nothing of tiny is in flight\n")
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -72,7 +72,7 @@ def test_a_local_launch_that_is_suspended_is_said_to_hear_nothing_until_it_is_co
             run = Folder(tmp_path, plan(name, study="tiny"))
             run.start(**process.own_identity())
             run.event("claimed", executor="local", **itself)
-        done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", "tiny"])
+        answer = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", "tiny"])
         launch.kill()
-    assert f"`kill {launch.pid}` ends it" in done.stderr
-    assert (f"`kill -CONT {launch.pid}` continues it" in done.stderr) == suspended
+    assert f"`kill {launch.pid}` ends it" in answer.stderr
+    assert (f"`kill -CONT {launch.pid}` continues it" in answer.stderr) == suspended

@@ -66,9 +66,11 @@ def compare(*arguments: str) -> Result:
 
 
 def test_nothing_worse_exits_with_0_and_says_by_which_margins() -> None:
-    done = compare(f"backends@{BEFORE[:8]}", "same", *MARGINS)
-    assert done.exit_code == 0
-    assert "no regression is established (margins: loss 0.005 nats, tokens_per_second 2 %)" in done.stderr
+    comparison = compare(f"backends@{BEFORE[:8]}", "same", *MARGINS)
+    assert comparison.exit_code == 0
+    assert (
+        "no regression is established (margins: loss 0.005 nats, tokens_per_second 2 %)" in comparison.stderr
+    )
 
 
 @pytest.mark.refused
@@ -78,19 +80,19 @@ def test_a_copy_of_a_root_is_not_compared_with_its_original(tmp_path: Path) -> N
     shutil.copytree(
         tmp_path / "main" / ".certificates", tmp_path / "before" / ".certificates", dirs_exist_ok=True
     )
-    done = compare(str(tmp_path / "before" / "first"), str(tmp_path / "main" / "first"), *MARGINS)
-    assert isinstance(done.exception, UserError)
+    comparison = compare(str(tmp_path / "before" / "first"), str(tmp_path / "main" / "first"), *MARGINS)
+    assert isinstance(comparison.exception, UserError)
     assert "hold the same runs, attempt by attempt, as a copy does: they are one sample" in str(
-        done.exception
+        comparison.exception
     )
 
 
 def test_a_slower_group_exits_with_1_and_is_named() -> None:
-    done = compare(f"backends@{BEFORE[:8]}", "slow/backends", *MARGINS)
-    assert done.exit_code == 1
-    assert "flash: speed: Rate -9.09 %" in done.stderr
-    assert "auto: " not in done.stderr
-    lines = [line.split("  ") for line in done.stdout.splitlines()]
+    comparison = compare(f"backends@{BEFORE[:8]}", "slow/backends", *MARGINS)
+    assert comparison.exit_code == 1
+    assert "flash: speed: Rate -9.09 %" in comparison.stderr
+    assert "auto: " not in comparison.stderr
+    lines = [line.split("  ") for line in comparison.stdout.splitlines()]
     assert next(line for line in lines if line[0] == "flash" and "slower" in line)
 
 
@@ -101,21 +103,21 @@ def test_a_study_counts_of_which_only_a_report_or_the_database_is_left(tmp_path:
     report = build_report(tmp_path / "root", "backends", tmp_path / "report").parent
     shutil.rmtree(tmp_path / "root" / "backends" if source == "database" else tmp_path / "root")
     side = report if source == "report" else tmp_path / "root/backends"
-    done = compare(str(side), "slow/backends", *MARGINS)
-    assert done.exit_code == 1, done.output
-    assert "flash: speed: Rate -9.09 %" in done.stderr and "auto: " not in done.stderr
+    comparison = compare(str(side), "slow/backends", *MARGINS)
+    assert comparison.exit_code == 1, comparison.output
+    assert "flash: speed: Rate -9.09 %" in comparison.stderr and "auto: " not in comparison.stderr
 
 
 def test_another_loss_exits_with_1() -> None:
-    done = compare(f"backends@{BEFORE[:8]}", "wrong", *MARGINS)
-    assert done.exit_code == 1
-    assert "flash: loss: Different: +0.1000 nats" in done.stderr
+    comparison = compare(f"backends@{BEFORE[:8]}", "wrong", *MARGINS)
+    assert comparison.exit_code == 1
+    assert "flash: loss: Different: +0.1000 nats" in comparison.stderr
 
 
 def test_a_study_before_and_after_a_commit_is_compared_in_one_root() -> None:
-    done = compare(f"backends@{BEFORE[:8]}", f"backends@{AFTER[:8]}", *MARGINS)
-    assert done.exit_code == 1
-    assert f"ran at commit {BEFORE[:10]}" in done.stdout
+    comparison = compare(f"backends@{BEFORE[:8]}", f"backends@{AFTER[:8]}", *MARGINS)
+    assert comparison.exit_code == 1
+    assert f"ran at commit {BEFORE[:10]}" in comparison.stdout
 
 
 def test_json_is_one_document_with_every_verdict() -> None:
@@ -132,9 +134,9 @@ def test_json_is_one_document_with_every_verdict() -> None:
 
 
 def test_without_margins_the_exit_code_is_0_and_why_is_said_unless_it_is_to_be_strict() -> None:
-    done = compare(f"backends@{BEFORE[:8]}", "slow/backends")
-    assert done.exit_code == 0
-    assert "no margin was stated" in done.stderr
+    comparison = compare(f"backends@{BEFORE[:8]}", "slow/backends")
+    assert comparison.exit_code == 0
+    assert "no margin was stated" in comparison.stderr
     assert compare(f"backends@{BEFORE[:8]}", "slow/backends", "--strict").exit_code == 1
 
 
@@ -145,10 +147,10 @@ def test_an_outcome_that_became_worse_exits_with_1(tmp_path: Path) -> None:
         folder.start()
         folder.end(outcome)
     assert compare(str(tmp_path / "first"), str(tmp_path / "expected"), *MARGINS).exit_code == 0
-    done = compare(str(tmp_path / "first"), str(tmp_path / "second"), *MARGINS)
-    assert done.exit_code == 1
-    assert "completed -> oom_gpu (worse)" in done.stdout
-    assert "auto: outcome: oom_gpu, which no run had before" in done.stderr
+    comparison = compare(str(tmp_path / "first"), str(tmp_path / "second"), *MARGINS)
+    assert comparison.exit_code == 1
+    assert "completed -> oom_gpu (worse)" in comparison.stdout
+    assert "auto: outcome: oom_gpu, which no run had before" in comparison.stderr
 
 
 @pytest.mark.refused
@@ -173,10 +175,10 @@ def test_an_outcome_that_became_worse_exits_with_1(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_what_to_type_instead(arguments, message) -> None:
-    done = compare(*arguments)
-    assert isinstance(done.exception, UserError)
-    assert done.exception.exit_code == 2
-    assert re.search(message, str(done.exception))
+    comparison = compare(*arguments)
+    assert isinstance(comparison.exception, UserError)
+    assert comparison.exception.exit_code == 2
+    assert re.search(message, str(comparison.exception))
 
 
 def test_runs_of_inference_are_compared_by_speed_and_not_by_losses_that_they_lack(tmp_path: Path) -> None:
@@ -185,10 +187,12 @@ def test_runs_of_inference_are_compared_by_speed_and_not_by_losses_that_they_lac
             (tmp_path / side).mkdir(exist_ok=True)
             seconds = 0.1 + repeat / 1e4 + slowdown
             inferred(tmp_path / side, "flash", seconds=seconds, run_id=f"r{repeat}", repeat=repeat)
-    done = compare(str(tmp_path / "first"), str(tmp_path / "second"), *MARGINS, "--across", "all", "--json")
-    (group,) = json.loads(done.stdout)["groups"]
+    comparison = compare(
+        str(tmp_path / "first"), str(tmp_path / "second"), *MARGINS, "--across", "all", "--json"
+    )
+    (group,) = json.loads(comparison.stdout)["groups"]
     assert (group["speed"]["kind"], group["loss"]) == ("equivalent", None)
-    assert done.exit_code == 0
+    assert comparison.exit_code == 0
 
 
 @pytest.mark.refused
@@ -197,9 +201,9 @@ def test_a_study_of_attention_alone_is_refused(tmp_path: Path) -> None:
     for side in ("first", "second"):
         (tmp_path / side).mkdir()
         Folder(tmp_path / side, plan("r1", config=config)).start()
-    done = compare(str(tmp_path / "first"), str(tmp_path / "second"))
-    assert isinstance(done.exception, UserError)
-    assert "time attention alone" in str(done.exception)
+    comparison = compare(str(tmp_path / "first"), str(tmp_path / "second"))
+    assert isinstance(comparison.exception, UserError)
+    assert "time attention alone" in str(comparison.exception)
 
 
 def test_a_single_run_before_and_after_is_compared_by_its_records(tmp_path: Path) -> None:
@@ -211,9 +215,9 @@ def test_a_single_run_before_and_after_is_compared_by_its_records(tmp_path: Path
             folder.step(step, seconds + step % 4 / 1000, steps=1)
         folder.end()
     sides = [f"{tmp_path}/backends@{sha[:8]}" for sha in (BEFORE, AFTER)]
-    done = compare(*sides, *MARGINS)
-    assert done.exit_code == 0
-    text = " ".join(done.stdout.split())
+    comparison = compare(*sides, *MARGINS)
+    assert comparison.exit_code == 0
+    text = " ".join(comparison.stdout.split())
     assert "-19.94 % (-19.94 to -19.94) observed" in text
     assert "auto speed observed not a finding: in one run each" in text
     assert compare(*sides, *MARGINS, "--single-runs").exit_code == 1

@@ -32,10 +32,10 @@ SLURM = "executor: slurm\ncpus: 1\nmax_parallel: 3\nslurm: {}\n"
 
 
 def launch(root, *arguments):
-    done = CliRunner().invoke(app, ["--root", str(root), "launch", *map(str, arguments)])
-    if isinstance(done.exception, UserError):
-        raise done.exception
-    return done
+    answer = CliRunner().invoke(app, ["--root", str(root), "launch", *map(str, arguments)])
+    if isinstance(answer.exception, UserError):
+        raise answer.exception
+    return answer
 
 
 @pytest.fixture
@@ -114,9 +114,9 @@ def test_a_run_that_cannot_be_started_has_ended_with_the_reason(study, root, tmp
     (program := tmp_path / "odd").write_text("no program of any kind")
     program.chmod(0o755)
     (profile := tmp_path / "p.yaml").write_text(f"executor: local\npython: {program}\n")
-    done = CliRunner().invoke(app, ["--root", str(root), "launch", str(study()), "-p", str(profile)])
-    assert str(done.exception).startswith(f"{program}: Exec format error; ")
-    assert "stopping" not in done.stderr, "there is no run to stop"
+    answer = CliRunner().invoke(app, ["--root", str(root), "launch", str(study()), "-p", str(profile)])
+    assert str(answer.exception).startswith(f"{program}: Exec format error; ")
+    assert "stopping" not in answer.stderr, "there is no run to stop"
     (state,) = states(root)
     assert (state.outcome, state.reason) == ("failed", f"{program}: Exec format error")
 
@@ -130,11 +130,11 @@ def test_a_run_whose_process_the_system_refuses_has_ended_with_the_reason(study,
 
     path = study()
     monkeypatch.setattr(child, "subprocess", SimpleNamespace(Popen=refuse, DEVNULL=subprocess.DEVNULL))
-    done = CliRunner().invoke(app, ["--root", str(root), "launch", str(path)])
+    answer = CliRunner().invoke(app, ["--root", str(root), "launch", str(path)])
     (state,) = states(root)
     reason = f"{sys.executable}: Resource temporarily unavailable"
     assert (state.outcome, state.reason) == ("failed", reason)
-    assert str(done.exception).startswith(f"{reason}; ")
+    assert str(answer.exception).startswith(f"{reason}; ")
 
 
 def test_a_dry_run_says_that_others_could_change_the_study(study, root):
@@ -179,10 +179,10 @@ def test_runs_that_completed_and_have_no_files_here_are_named_before_they_start_
     shutil.rmtree(root / "tiny")
     collect(root)
     message = "completed earlier, and have no files here"
-    for options, named in (((), True), (("--only", "seed=0"), True), (("--only", "seed=1"), False)):
+    for options, expected in (((), True), (("--only", "seed=0"), True), (("--only", "seed=1"), False)):
         assert (
             f"1 run of these ({first}) {message}" in launch(root, path, "--dry-run", *options).stderr
-        ) == named
+        ) == expected
 
 
 def test_runs_of_a_report_that_a_changed_study_no_longer_gives_are_named_and_left_out(study, root, tmp_path):
@@ -192,17 +192,19 @@ def test_runs_of_a_report_that_a_changed_study_no_longer_gives_are_named_and_lef
     collect(tmp_path / "theirs")
     restore(build_report(tmp_path / "theirs", "tiny", tmp_path / "report").parent, root)
     path = study("matrix: {seed: [0, 2]}\n")
-    done = launch(root, path, "--dry-run")
-    assert "1 run on disk no longer belongs to study tiny" in done.stderr and f"tiny/{ids[1]}" in done.stderr
+    answer = launch(root, path, "--dry-run")
+    assert (
+        "1 run on disk no longer belongs to study tiny" in answer.stderr and f"tiny/{ids[1]}" in answer.stderr
+    )
 
 
 def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm, tmp_path):
     rules = "rules: [{where: {seed: 1}, resources: {cpus: 2}}]\n"
     path = study("matrix: {seed: [0, 1]}\n" + rules)
     dry_run = launch(root, path, "-p", slurm, "--dry-run", "--scripts", tmp_path / "new" / "scripts")
-    written = sorted((tmp_path / "new" / "scripts").iterdir())
-    assert [file.name for file in written] == ["tiny-1.sh", "tiny-2.sh"]
-    for file in written:
+    scripts = sorted((tmp_path / "new" / "scripts").iterdir())
+    assert [file.name for file in scripts] == ["tiny-1.sh", "tiny-2.sh"]
+    for file in scripts:
         assert file.read_text() in dry_run.stdout
     assert not root.exists()
 
@@ -225,20 +227,20 @@ def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_on
     slurm.write_text(SLURM + "processes_per_node: 2\n")
     path = study("matrix: {seed: [0, 1]}\nrules: [{where: {" + rules + "}]\n")
     dry = (root, path, "-p", slurm, "--dry-run", "--set", "train.batch_size=2", "--parallel")
-    done = launch(*dry, "4")
+    answer = launch(*dry, "4")
     order = "the order of the runs is kept within each array, across arrays only with --parallel 1"
-    assert f"\n2 arrays, because {reason}: {order}\n" in done.stderr
+    assert f"\n2 arrays, because {reason}: {order}\n" in answer.stderr
     alone = "they start one after another, in the order of the runs"
     assert f"\n2 arrays, because {reason}: {alone}\n" in launch(*dry, "1").stderr
-    assert done.stdout.count("#!/bin/bash") == 2
-    assert done.stderr.count("start estimate") == 1
+    assert answer.stdout.count("#!/bin/bash") == 2
+    assert answer.stderr.count("start estimate") == 1
 
 
 def test_a_backend_that_lacks_what_a_run_asks_is_warned_of_before_the_launch(study, root):
     path = study("matrix: {attention: [auto, cudnn]}\n")
-    done = launch(root, path, "--dry-run", "--set", "parallel.context=2")
-    assert "tiny.yaml:7:28: warning: 'cudnn' cannot take part of a sequence" in done.stderr
-    assert done.exit_code == 0
+    answer = launch(root, path, "--dry-run", "--set", "parallel.context=2")
+    assert "tiny.yaml:7:28: warning: 'cudnn' cannot take part of a sequence" in answer.stderr
+    assert answer.exit_code == 0
 
 
 @pytest.mark.refused
@@ -272,9 +274,9 @@ def test_a_dry_run_of_a_rehearsal_shows_the_rehearsal(study, root):
 
 @pytest.mark.refused
 def test_parallel_takes_a_positive_number(study, root):
-    done = launch(root, study(), "--parallel", 0)
-    assert done.exit_code == 2
-    assert "'--parallel'" in done.stderr
+    answer = launch(root, study(), "--parallel", 0)
+    assert answer.exit_code == 2
+    assert "'--parallel'" in answer.stderr
 
 
 def ended(root):

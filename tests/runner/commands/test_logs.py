@@ -7,18 +7,18 @@ from tests.analysis.fabricate import Folder, completed, plan
 
 
 def logs(root, run):
-    done = CliRunner().invoke(app, ["--root", str(root), "logs", run])
-    assert done.exit_code == 0
-    return done
+    answer = CliRunner().invoke(app, ["--root", str(root), "logs", run])
+    assert answer.exit_code == 0
+    return answer
 
 
 def test_a_completed_run_shows_its_loss_about_every_tenth(tmp_path):
     completed(tmp_path, "quiet")
-    done = logs(tmp_path, "quiet")
-    steps = [line.split(",")[0] for line in done.stdout.splitlines()]
+    answer = logs(tmp_path, "quiet")
+    steps = [line.split(",")[0] for line in answer.stdout.splitlines()]
     assert steps == [f"step {step}/100" for step in (1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)]
-    assert done.stdout.splitlines()[-1] == "step 100/100, loss 9.000, 10,240 tokens/s"
-    assert done.stderr == "backends/quiet attempt 1: completed\n"
+    assert answer.stdout.splitlines()[-1] == "step 100/100, loss 9.000, 10,240 tokens/s"
+    assert answer.stderr == "backends/quiet attempt 1: completed\n"
 
 
 def test_a_run_that_stopped_early_shows_what_it_printed_and_its_last_step(tmp_path):

@@ -57,8 +57,8 @@ def test_times_are_compared_as_ratios_and_nobody_claims_that_they_are_the_same(t
 def test_a_backend_that_ends_otherwise_is_counted_and_where_nothing_was_timed_nothing_is_claimed(tmp_path):
     then, now = timed(tmp_path / "a", flash=1.0, math=4.0), timed(tmp_path / "b", flash=1.0, math="wrong")
     assert "4 of 8 calls end differently" in compare(then, now).verdict
-    none = timed(tmp_path / "c", flash="wrong")
-    assert "no times to compare" in compare(none, none).verdict
+    untimed = timed(tmp_path / "c", flash="wrong")
+    assert "no times to compare" in compare(untimed, untimed).verdict
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ SLURM = "executor: slurm\ncpus: 1\nslurm: {}\n"
 
 
 def call(root: Path, *arguments: object) -> tuple[str, str]:
-    done = CliRunner().invoke(app, ["--root", str(root), *map(str, arguments)])
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done.stdout, done.stderr
+    answer = CliRunner().invoke(app, ["--root", str(root), *map(str, arguments)])
+    if answer.exception and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    return answer.stdout, answer.stderr
 
 
 @pytest.fixture

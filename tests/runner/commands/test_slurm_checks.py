@@ -124,4 +124,4 @@ def test_a_login_node_needs_a_torch_only_if_its_python_is_that_of_the_jobs(
     }
     assert checks["torch"].mark == mark
     assert checks["processes"].works
-    assert not any(what.startswith("attention") for what in checks)
+    assert not any(name.startswith("attention") for name in checks)

@@ -43,11 +43,11 @@ def lengths(tmp_path):
 
 
 def status(root, *arguments):
-    done = CliRunner().invoke(app, ["--root", str(root), "status", *arguments])
-    if isinstance(done.exception, UserError):
-        raise done.exception
-    assert done.exit_code == 0
-    return done.stdout
+    answer = CliRunner().invoke(app, ["--root", str(root), "status", *arguments])
+    if isinstance(answer.exception, UserError):
+        raise answer.exception
+    assert answer.exit_code == 0
+    return answer.stdout
 
 
 def ids(root, *arguments):
@@ -104,9 +104,9 @@ def test_a_filter_in_an_empty_root_finds_nothing(tmp_path):
 
 
 def test_a_root_that_does_not_exist_is_named(tmp_path):
-    done = CliRunner().invoke(app, ["--root", str(tmp_path / "rnus"), "status"])
-    assert done.exit_code == 0
-    assert "rnus does not exist yet" in done.stderr
+    answer = CliRunner().invoke(app, ["--root", str(tmp_path / "rnus"), "status"])
+    assert answer.exit_code == 0
+    assert "rnus does not exist yet" in answer.stderr
 
 
 def test_labels_show_what_differs_and_leave_out_what_does_not(lengths):
@@ -256,7 +256,7 @@ def test_json_says_which_process_was_slowest_of_late(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "present", "meant"),
+    ("text", "present", "meaning"),
     [
         ("a,b.parquet", ["a,b.parquet", "c.parquet"], [["a,b.parquet"]]),
         ("c.parquet,a,b.parquet", ["a,b.parquet", "c.parquet"], [["c.parquet"], ["a,b.parquet"]]),
@@ -271,5 +271,5 @@ def test_json_says_which_process_was_slowest_of_late(tmp_path):
         ("x,y", ["a,b", "y"], [[], ["y"]]),
     ],
 )
-def test_a_value_with_commas_is_selected_where_it_is_one_as_a_whole(text, present, meant):
-    assert [values for _, values in matching_values(text, present)] == meant
+def test_a_value_with_commas_is_selected_where_it_is_one_as_a_whole(text, present, meaning):
+    assert [values for _, values in matching_values(text, present)] == meaning

@@ -57,10 +57,10 @@ def launch(study, root, monkeypatch):
 
         monkeypatch.setattr(_start, "run", run)
         monkeypatch.setattr(_start, "reconciled", lambda *_: ())
-        done = CliRunner().invoke(app, ["--root", str(root), "launch", str(study(extra)), *arguments])
-        if done.exception and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return done
+        answer = CliRunner().invoke(app, ["--root", str(root), "launch", str(study(extra)), *arguments])
+        if answer.exception and not isinstance(answer.exception, SystemExit):
+            raise answer.exception
+        return answer
 
     launched.rounds = rounds
     return launched
@@ -72,16 +72,16 @@ def repeats(root):
 
 def test_repeats_are_added_until_the_paired_ratio_is_narrow_enough(launch, root):
     """The rates themselves differ by a third from repeat to repeat; their ratio does not."""
-    done = launch(STUDY + UNTIL)
-    assert done.exit_code == 0
+    answer = launch(STUDY + UNTIL)
+    assert answer.exit_code == 0
     assert [len(cells) for cells in launch.rounds] == [2, 2, 2]
     assert repeats(root) == [1, 1, 2, 2, 3, 3]
-    assert "tiled: 1 of at least 3 pairs of runs: no interval yet" in done.stderr
+    assert "tiled: 1 of at least 3 pairs of runs: no interval yet" in answer.stderr
     assert re.search(
-        r"tiled: 3 pairs of runs: ratio 0\.98\S* .* half width 0\.\d+ %, target 1 % reached", done.stderr
+        r"tiled: 3 pairs of runs: ratio 0\.98\S* .* half width 0\.\d+ %, target 1 % reached", answer.stderr
     )
-    assert "until: the interval of every group is within 1 % of its ratio" in done.stderr
-    assert done.stdout.count("\ntiny/") == 6, "the table at the end has all repeats"
+    assert "until: the interval of every group is within 1 % of its ratio" in answer.stderr
+    assert answer.stdout.count("\ntiny/") == 6, "the table at the end has all repeats"
 
 
 @pytest.mark.fault
@@ -95,10 +95,10 @@ def test_a_run_that_was_cancelled_while_a_launch_waited_for_its_turn_is_not_star
             )
             train(cancelled[0], STEADY, "cancelled")
 
-    done = launch(STUDY + UNTIL, before=cancel)
+    answer = launch(STUDY + UNTIL, before=cancel)
     assert launch.rounds[0] == [("auto", 1)]
     assert [state.attempt for state in states(root) if state.outcome is Outcome.CANCELLED] == [1]
-    assert done.exit_code == 1
+    assert answer.exit_code == 1
     assert launch(STUDY + UNTIL).exit_code == 0, "the next launch starts it again"
 
 
@@ -117,18 +117,18 @@ def test_runs_that_another_launch_has_started_are_waited_for(launch, root, monke
             end(task, STEADY)
 
     monkeypatch.setattr(wait.time, "sleep", time_passes)
-    done = launch(STUDY + UNTIL, before=claim)
+    answer = launch(STUDY + UNTIL, before=claim)
     assert [len(cells) for cells in launch.rounds] == [0, 2, 2]
-    assert done.stderr.count("until: waiting for 2 runs that another launch has started") == 1
+    assert answer.stderr.count("until: waiting for 2 runs that another launch has started") == 1
     assert repeats(root) == [1, 1, 2, 2, 3, 3]
-    assert "until: the interval of every group is within 1 % of its ratio" in done.stderr
+    assert "until: the interval of every group is within 1 % of its ratio" in answer.stderr
 
 
 def test_at_most_ends_it_and_the_groups_that_missed_are_named(launch, root):
-    done = launch(STUDY + UNTIL, ratio=[1.0, 1.3, 0.9, 1.2])
+    answer = launch(STUDY + UNTIL, ratio=[1.0, 1.3, 0.9, 1.2])
     assert repeats(root) == sorted([1, 2, 3, 4] * 2)
-    assert "until: not within 1 %: tiled" in done.stderr
-    assert done.exit_code == 0, "an answer that is not precise is no failure of the runs"
+    assert "until: not within 1 %: tiled" in answer.stderr
+    assert answer.exit_code == 0, "an answer that is not precise is no failure of the runs"
 
 
 def test_a_second_launch_goes_on_where_the_first_stopped(launch, root, monkeypatch):
@@ -149,17 +149,17 @@ def test_runs_that_fail_or_are_expected_to_end_otherwise_hold_nothing_up(launch,
     extra = STUDY.replace("[auto, tiled]", "[auto, tiled, flash, math]") + UNTIL
     extra += "rules: [{where: {attention: math}, expect: oom_host}]\n"
     endings = {"flash": "failed", "math": "oom_host"}
-    done = launch(extra, outcome=lambda run: endings.get(run.config.attention, "completed"))
+    answer = launch(extra, outcome=lambda run: endings.get(run.config.attention, "completed"))
     assert [len(cells) for cells in launch.rounds] == [4, 2, 2]
-    assert "flash: no completed pair with the baseline" in done.stderr
-    assert "until: not within 1 %: flash, math" in done.stderr
-    assert done.exit_code == 1, "flash failed"
+    assert "flash: no completed pair with the baseline" in answer.stderr
+    assert "until: not within 1 %: flash, math" in answer.stderr
+    assert answer.exit_code == 1, "flash failed"
 
 
 def test_groups_without_a_counterpart_are_not_called_precise(launch):
     extra = "zip: [{attention: [auto, tiled], train.learning_rate: [1e-3, 2e-3]}]\n"
-    done = launch(extra + "baseline: {attention: auto}\n" + UNTIL)
-    assert "until: no group differs from its baseline in the baseline's factors alone" in done.stderr
+    answer = launch(extra + "baseline: {attention: auto}\n" + UNTIL)
+    assert "until: no group differs from its baseline in the baseline's factors alone" in answer.stderr
     assert [len(cells) for cells in launch.rounds] == [2]
 
 
@@ -172,12 +172,12 @@ def test_every_seed_makes_a_pair(launch, root):
 def test_on_slurm_without_waiting_each_launch_adds_what_is_needed(launch, tmp_path, root):
     (profile := tmp_path / "cluster.yaml").write_text(SLURM)
     for number in (1, 2, 3):
-        done = launch(STUDY + UNTIL, "-p", str(profile), waited=False)
-        assert "until: launch again once these runs have ended, to continue from there" in done.stderr
+        answer = launch(STUDY + UNTIL, "-p", str(profile), waited=False)
+        assert "until: launch again once these runs have ended, to continue from there" in answer.stderr
         assert {repeat for _, repeat in launch.rounds[-1]} == {number}
-    done = launch(STUDY + UNTIL, "-p", str(profile), waited=False)
+    answer = launch(STUDY + UNTIL, "-p", str(profile), waited=False)
     assert len(launch.rounds) == 3
-    assert "until: the interval of every group is within 1 %" in done.stderr
+    assert "until: the interval of every group is within 1 %" in answer.stderr
 
 
 def test_on_slurm_a_failed_run_starts_again_with_the_next_repeat(launch, tmp_path, root):
@@ -196,18 +196,18 @@ def test_a_budget_ends_it_with_the_table_of_what_ran(launch, root, monkeypatch):
         if any(run.repeat == 3 for run, _ in plan.runs):
             raise InvalidFile([Problem(Mark("tiny.yaml", 9, 3), "a budget of 1 GPU-hours: too little")])
 
-    done = launch(STUDY + UNTIL, before=refuse)
+    answer = launch(STUDY + UNTIL, before=refuse)
     assert repeats(root) == [1, 1, 2, 2]
-    assert "until: repeat 3 was not started: tiny.yaml:9:3: a budget of 1 GPU-hours" in done.stderr
-    assert done.stdout.count("\ntiny/") == 4
+    assert "until: repeat 3 was not started: tiny.yaml:9:3: a budget of 1 GPU-hours" in answer.stderr
+    assert answer.stdout.count("\ntiny/") == 4
 
 
 def test_a_part_of_a_study_decides_nothing(study, root, monkeypatch):
     started = []
     monkeypatch.setattr(_start, "start", lambda plan, *_: started.extend(plan.runs) or 0)
     path = study(STUDY + UNTIL)
-    done = CliRunner().invoke(app, ["--root", str(root), "launch", str(path), "--only", "attention=tiled"])
-    assert "`until` adds no repeats" in done.stderr
+    answer = CliRunner().invoke(app, ["--root", str(root), "launch", str(path), "--only", "attention=tiled"])
+    assert "`until` adds no repeats" in answer.stderr
     assert [run.repeat for run, _ in started] == [1]
 
 

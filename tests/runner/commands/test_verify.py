@@ -22,10 +22,10 @@ from tests.analysis.fabricate import certificate
 
 def git(folder: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    done = subprocess.run(
+    process = subprocess.run(
         ["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True
     )
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 @pytest.fixture
@@ -102,9 +102,9 @@ def test_a_backend_that_cannot_be_loaded_is_told_and_the_others_are_verified(
     monkeypatch.setattr(attention, "load", load)
     requests: list[list[str]] = []
     monkeypatch.setattr(verify, "verify", lambda names, *_: requests.append(list(names)) or [])
-    done = CliRunner().invoke(app, ["--root", str(tmp_path), "verify", "--device", "cpu"])
-    assert (done.exit_code, requests) == (1, [["flash"]])
-    assert "'broken' cannot be imported" in done.stderr
+    answer = CliRunner().invoke(app, ["--root", str(tmp_path), "verify", "--device", "cpu"])
+    assert (answer.exit_code, requests) == (1, [["flash"]])
+    assert "'broken' cannot be imported" in answer.stderr
 
 
 @pytest.mark.fault

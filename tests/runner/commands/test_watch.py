@@ -135,5 +135,5 @@ def test_ctrl_c_leaves_an_ordinary_report_and_ends_with_130(root, running, build
 
 
 def test_an_interval_below_a_second_is_refused():
-    done = CliRunner().invoke(app, ["report", "x", "--watch", "--every", "0"])
-    assert done.exit_code == 2
+    answer = CliRunner().invoke(app, ["report", "x", "--watch", "--every", "0"])
+    assert answer.exit_code == 2

@@ -170,8 +170,8 @@ def test_a_job_that_ends_silently_is_collected_with_slurms_word_although_no_file
     assert outcome(root) == [(None, None)]
     started = ledger.state(RunFolder(root / "tiny" / "r1")).event("submitted").time.astimezone()
     says("sacct", f"7|NODE_FAIL|0:0|n1|{started:%Y-%m-%dT%H:%M:%S}|tiny-1")
-    done = CliRunner().invoke(app, ["--root", str(root), "collect"], catch_exceptions=False)
-    assert "1 run read" in done.stderr
+    answer = CliRunner().invoke(app, ["--root", str(root), "collect"], catch_exceptions=False)
+    assert "1 run read" in answer.stderr
     assert outcome(root)[0][0] == "node_failed"
     shutil.rmtree(root.parent / "slurm")
     assert collected(root).unchanged == 1  # without Slurm there is nothing left to ask

@@ -243,8 +243,8 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(ru
         for number in (1, 2)
         for line in next(root.glob(f"*/*/attempt-{number}/steps.jsonl")).read_text().splitlines()
     ]
-    covered = [step for r in records for step in range(r["step"] - r["steps"] + 1, r["step"] + 1)]
-    assert covered == list(range(1, 1001))
+    steps = [step for r in records for step in range(r["step"] - r["steps"] + 1, r["step"] + 1)]
+    assert steps == list(range(1, 1001))
 
 
 def test_retry_says_which_settings_of_another_profile_it_does_not_take(runner, study, tmp_path):

@@ -115,9 +115,9 @@ def test_status_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path
 @pytest.mark.refused
 @pytest.mark.parametrize("verb", ["status", "cancel", "report"])
 def test_a_study_that_waits_is_suggested_for_a_mistyped_name(waiter, runner, root, tmp_path, verb):
-    done = runner(verb, "tniy", RUNNER_STATE=str(tmp_path / "state"), rc=2)
-    assert "'tniy' under" in done.stderr
-    assert "(did you mean 'tiny'? valid" in done.stderr
+    answer = runner(verb, "tniy", RUNNER_STATE=str(tmp_path / "state"), rc=2)
+    assert "'tniy' under" in answer.stderr
+    assert "(did you mean 'tiny'? valid" in answer.stderr
     assert waiter.poll() is None
 
 
@@ -136,9 +136,9 @@ def test_cancelling_a_study_ends_its_launch_that_waits(waiter, runner, root, tmp
     if suspended:
         waiter.send_signal(signal.SIGSTOP)
         until(lambda: process.is_suspended(waiter.pid), 0.01)
-    done = runner("cancel", "tiny", RUNNER_STATE=str(tmp_path / "state"))
-    assert done.stderr == f"tiny in {root} (process {waiter.pid}) no longer waits for its turn\n"
-    assert done.returncode == 0
+    answer = runner("cancel", "tiny", RUNNER_STATE=str(tmp_path / "state"))
+    assert answer.stderr == f"tiny in {root} (process {waiter.pid}) no longer waits for its turn\n"
+    assert answer.returncode == 0
     assert waiter.wait(PATIENCE_SECONDS) == -signal.SIGTERM
     assert waiting(root) == []
     assert list((tmp_path / "state").glob("*.queue.*")) == [], "nothing stays of it"
@@ -194,9 +194,9 @@ def test_a_launch_that_waits_for_a_suspended_one_says_how_to_go_on(second, holde
 
 def test_a_launch_with_nothing_to_do_does_not_wait(study, root):
     parsed = read_study(study())
-    nothing = Plan(parsed, "full", read_cluster("local"), root, [])
+    empty = Plan(parsed, "full", read_cluster("local"), root, [])
     with turn("first", Path("/a")):
-        launch.run_here(nothing, local.Watcher())
+        launch.run_here(empty, local.Watcher())
 
 
 def test_a_launch_that_waits_has_claimed_and_written_nothing(study, root, monkeypatch, caplog):

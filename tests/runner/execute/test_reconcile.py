@@ -60,8 +60,8 @@ def test_without_slurm_a_verb_says_so_once_and_shows_what_is_known(
         "analysis.report.build.build_report", lambda _root, _name, out, *_, **__: out / "index.html"
     )  # takes ten seconds
     monkeypatch.setattr(logging.getLogger("runner"), "propagate", True)
-    done = CliRunner().invoke(app, ["--root", str(root), *verb], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    answer = CliRunner().invoke(app, ["--root", str(root), *verb], catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
     assert [record.getMessage() for record in caplog.records if record.name.startswith("runner")] == [
         "squeue is not on PATH; until Slurm answers, its runs are shown as last known"
     ]

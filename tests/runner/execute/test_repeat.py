@@ -63,10 +63,10 @@ def test_a_run_is_repeated_bit_for_bit_after_the_code_has_changed(copy, launcher
     (first,) = (root / "tiny").glob("[!.]*")
     (copy / "model" / "loss.py").write_text('raise SystemExit("another model")\n')
     path.unlink()
-    done = launcher("reproduce", first.name[:6], rc=0)
+    process = launcher("reproduce", first.name[:6], rc=0)
     verdict = "the outcome is the same, completed; the losses of 4 steps are bit-identical"
-    assert verdict in done.stderr
-    assert "changed:" not in done.stderr
+    assert verdict in process.stderr
+    assert "changed:" not in process.stderr
     (second,) = (root / "tiny.reproduced").glob("[!.]*")
     assert losses(second) == losses(first)
     record = json.loads((second / "run.json").read_text())
@@ -74,8 +74,8 @@ def test_a_run_is_repeated_bit_for_bit_after_the_code_has_changed(copy, launcher
     assert "reproduce" in record["provenance"]["command"]
     assert record["run_id"] == second.name != first.name
     rows = json.loads(launcher("status", "--json", rc=0).stdout)
-    stands = sorted((row["study"], row["outcome"]) for row in rows)
-    assert stands == [("tiny", "completed"), ("tiny.reproduced", "completed")]
+    outcomes = sorted((row["study"], row["outcome"]) for row in rows)
+    assert outcomes == [("tiny", "completed"), ("tiny.reproduced", "completed")]
 
 
 @pytest.mark.fault
@@ -97,8 +97,8 @@ def test_a_repeat_under_another_workspace_leaves_the_first_alone(copy, launcher,
     (first,) = (root / "tiny").glob("[!.]*")
     paths = sorted(root.rglob("*"))
     command = ("reproduce", first.name, "--out", tmp_path / "other")
-    done = launcher(*command, rc=0, stand_in=True)
-    assert "the outcome is the same, unsupported; no steps to compare" in done.stderr
+    process = launcher(*command, rc=0, stand_in=True)
+    assert "the outcome is the same, unsupported; no steps to compare" in process.stderr
     assert sorted(root.rglob("*")) == paths
     launcher(*command, rc=0, stand_in=True)
     repeats = tmp_path / "other" / "tiny.reproduced"
@@ -176,8 +176,8 @@ def test_the_record_of_a_repeat_has_the_keys_that_its_own_code_knows(ended, root
     new = json.loads((prepared.folder.path / "run.json").read_text())
     assert new.keys() == old.keys()
     assert new["provenance"].keys() == old["provenance"].keys()
-    changed = {key for key in new if new[key] != old[key]}
-    assert changed <= {"run_id", "group", "study", "profile", "created_at", "provenance"}
+    keys = {key for key in new if new[key] != old[key]}
+    assert keys <= {"run_id", "group", "study", "profile", "created_at", "provenance"}
 
 
 def change(folder, **changes):

@@ -288,37 +288,39 @@ def script(name: str, processes: int, tests: bool = False) -> Script:
 
 @pytest.mark.parametrize(("name", "processes"), RUNS)
 def test_a_script_has_what_the_centre_asks_for(name, processes):
-    centre, ours = CENTRES[name], script(name, processes)
-    assert not ours.lacks(centre.asks)
-    assert ours.sbatch.get("account") == centre.account
-    assert not {*centre.srun, *(centre.alone if processes == 1 else ())} - {*ours.srun}
-    assert not {*centre.lines} - {*ours.lines}
-    assert {**ours.env, **centre.env} == ours.env
+    centre, rendered = CENTRES[name], script(name, processes)
+    assert not rendered.lacks(centre.asks)
+    assert rendered.sbatch.get("account") == centre.account
+    assert not {*centre.srun, *(centre.alone if processes == 1 else ())} - {*rendered.srun}
+    assert not {*centre.lines} - {*rendered.lines}
+    assert {**rendered.env, **centre.env} == rendered.env
 
 
 @pytest.mark.parametrize(("name", "processes"), RUNS)
 def test_a_script_has_nothing_that_the_centre_forbids(name, processes):
-    centre, ours = CENTRES[name], script(name, processes)
-    sbatch = [f"--{option}={value}" for option, value in ours.sbatch.items()]
+    centre, rendered = CENTRES[name], script(name, processes)
+    sbatch = [f"--{option}={value}" for option, value in rendered.sbatch.items()]
     for forbidden in (*centre.forbids, *centre.sbatch_forbids):
-        options = sbatch if forbidden in centre.sbatch_forbids else [*sbatch, *ours.srun]
+        options = sbatch if forbidden in centre.sbatch_forbids else [*sbatch, *rendered.srun]
         assert not [word for word in options if re.match(rf"--{re.escape(forbidden)}(=|$)", word)]
 
 
 @pytest.mark.parametrize(("name", "processes"), RUNS)
 def test_a_script_fits_the_nodes_of_the_centre(name, processes):
     """It takes as few nodes as can be, its share of their cores, and all of a node that it gets whole."""
-    centre, ours = CENTRES[name], script(name, processes)
-    assert ours.number("nodes") == -(-processes // centre.gpus)
-    assert ours.tasks == (centre.gpus if centre.whole else min(processes, centre.gpus))
-    assert ours.gpus == (0 if "gres" in centre.forbids else ours.tasks)
-    cpus = ours.number("cpus-per-task")
-    assert f"--cpus-per-task={cpus}" in ours.srun, "srun no longer takes it from sbatch"
+    centre, rendered = CENTRES[name], script(name, processes)
+    assert rendered.number("nodes") == -(-processes // centre.gpus)
+    assert rendered.tasks == (centre.gpus if centre.whole else min(processes, centre.gpus))
+    assert rendered.gpus == (0 if "gres" in centre.forbids else rendered.tasks)
+    cpus = rendered.number("cpus-per-task")
+    assert f"--cpus-per-task={cpus}" in rendered.srun, "srun no longer takes it from sbatch"
     assert cpus == centre.cores // centre.gpus
     if centre.memory is None:
-        assert not {*MEMORY} & {*ours.sbatch}
+        assert not {*MEMORY} & {*rendered.sbatch}
     else:
-        assert 0 < int(ours.sbatch["mem"].removesuffix("M")) <= centre.memory * ours.tasks / centre.gpus
+        assert (
+            0 < int(rendered.sbatch["mem"].removesuffix("M")) <= centre.memory * rendered.tasks / centre.gpus
+        )
 
 
 @pytest.mark.parametrize("name", CENTRES)
@@ -329,9 +331,9 @@ def test_a_script_names_a_time_that_the_centre_gives(name):
 @pytest.mark.parametrize("name", [name for name, centre in CENTRES.items() if centre.tests])
 def test_a_rehearsal_goes_to_the_queue_for_tests_and_stays_within_its_limits(name):
     centre, profile = CENTRES[name], read_cluster(name).profile.rehearsal
-    ours = script(name, 1, tests=True)
-    assert not ours.lacks(centre.tests)
-    assert 0 < ours.number("time") <= 60 * centre.tests_hours
+    rendered = script(name, 1, tests=True)
+    assert not rendered.lacks(centre.tests)
+    assert 0 < rendered.number("time") <= 60 * centre.tests_hours
     if centre.tests_jobs:
         assert (profile.max_queued or profile.max_parallel) <= centre.tests_jobs
 

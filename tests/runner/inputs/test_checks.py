@@ -127,9 +127,9 @@ def test_on_a_cpu_a_backend_for_gpus_is_named_without_torch_being_imported(study
         f"cells = expansion.expand(study.read_study(Path({str(path)!r}))); "
         "print(*checks.lacking_calls(cells), 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "tiny.yaml:7:29: warning: 'cudnn' needs an NVIDIA GPU, but the device is 'cpu'" in done.stdout
-    assert done.stdout.endswith("False\n"), "`tiled` imports it, and is not asked"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "tiny.yaml:7:29: warning: 'cudnn' needs an NVIDIA GPU, but the device is 'cpu'" in process.stdout
+    assert process.stdout.endswith("False\n"), "`tiled` imports it, and is not asked"
 
 
 CALLS = "title: t\nbase:\n  task: attention\n  call: {shape: B1 T128 H2 D16, %s}\n"
@@ -189,8 +189,8 @@ def test_the_advice_for_a_factor_is_one_that_is_not_refused(study, values, advic
         f"'flash' {ON_A_CPU}{advice}; or state `expect: unsupported`"
     }
     if advice.startswith("--only"):
-        chosen = study(f"matrix: {{attention: [flash, math], train.attention_dropout: {values}}}\n")
-        cells = expand(read_study(chosen), only=[advice.removeprefix("--only ")])
+        path = study(f"matrix: {{attention: [flash, math], train.attention_dropout: {values}}}\n")
+        cells = expand(read_study(path), only=[advice.removeprefix("--only ")])
         assert [cell.config.train.attention_dropout for cell in cells] == [0, 0]
         assert lacking_calls(cells) == []
 

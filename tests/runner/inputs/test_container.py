@@ -230,8 +230,8 @@ def test_any_text_in_any_field_is_refused_or_inert(field, text, escaped):
     assert [line[:7] for line in script.split("\n")] == [line[:7] for line in harmless.split("\n")]
     assert len(script.splitlines()) == len(harmless.splitlines()), "no line break of any kind"
     (line,) = [line for line in script.split("\n") if line.startswith("srun ")]
-    (same,) = [line for line in harmless.split("\n") if line.startswith("srun ")]
-    assert len(shlex.split(line)) == len(shlex.split(same)), "no word more or less"
+    (reference,) = [line for line in harmless.split("\n") if line.startswith("srun ")]
+    assert len(shlex.split(line)) == len(shlex.split(reference)), "no word more or less"
     word = lambda line: {part.partition("=")[2] for part in shlex.split(line)} | {*shlex.split(line)}  # noqa: E731
     literal = text.replace("$$", "$")  # where variables are expanded, `$$` is a dollar sign
     assert [line for line in script.split("\n") if {text, literal} & word(line.removeprefix("#SBATCH "))]

@@ -174,7 +174,7 @@ def test_a_precision_that_a_card_has_no_peak_in_is_said_with_those_that_it_has(s
 
 
 @pytest.mark.parametrize(
-    ("base", "key", "meant"),
+    ("base", "key", "suggestion"),
     [
         (CALLS, "backend: math, forward_ms", "forward_milliseconds"),
         (CALLS, "backend: math, backward_gflops", "backward_tflops"),
@@ -184,11 +184,11 @@ def test_a_precision_that_a_card_has_no_peak_in_is_said_with_those_that_it_has(s
         (TINY, "forward_ms", None),  # no quantity of a training is near
     ],
 )
-def test_a_key_that_is_none_has_the_nearest_of_those_that_the_task_measures(study, base, key, meant):
+def test_a_key_that_is_none_has_the_nearest_of_those_that_the_task_measures(study, base, key, suggestion):
     with pytest.raises(InvalidFile) as error:
         read_study(study(f"reported:\n  - {{{key}: 4, {FROM}}}\n", base=base))
     message = str(error.value)
-    hint = f"did you mean '{meant}'? " if meant else ""
+    hint = f"did you mean '{suggestion}'? " if suggestion else ""
     assert f"unknown key '{key.split()[-1]}' ({hint}valid: " in message
     assert ("forward_milliseconds" in message) == (base is CALLS)
 
@@ -205,6 +205,6 @@ def test_numbers_of_a_backend_that_the_runs_do_not_call_are_doubted_at_their_pla
 
 def test_what_takes_longer_or_needs_more_than_the_baseline_saves_a_negative_share(study):
     entry = f"{TWO}reported:\n  - {{where: {{attention: tiled}}, time_saved_percentage: -4.20, {FROM}}}\n"
-    numbers = [dict(one.numbers) for cell in cells(study, entry) for one in cell.reported]
+    numbers = [dict(report.numbers) for cell in cells(study, entry) for report in cell.reported]
     assert numbers == [{"time_saved_percentage": "-4.20"}] * 2
     assert "'final_loss' must be greater than 0" in problem(study, f"final_loss: -4.2, {FROM}")

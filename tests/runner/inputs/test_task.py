@@ -152,8 +152,8 @@ def test_a_tile_is_in_the_case_and_a_run_without_one_keeps_its_id(tmp_path):
 def test_backends_are_all_or_those_that_are_named(tmp_path):
     (every,) = calls(tmp_path, "")
     assert set(every.config.backends) == set(backends.names())
-    (two,) = calls(tmp_path, "matrix: {call.backends: [math  flash]}\n")
-    assert list(two.config.backends) == ["math", "flash"]
+    (cell,) = calls(tmp_path, "matrix: {call.backends: [math  flash]}\n")
+    assert list(cell.config.backends) == ["math", "flash"]
 
 
 def cells(study, text):
@@ -283,22 +283,24 @@ def test_a_frontier_takes_no_key_that_compares_rates_but_may_be_repeated(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"),
+    ("key", "suggestion"),
     [
         ("call.backend", "call.backends"),
         ("inference.sequence_length", "inference.prompt_length"),
         ("train.lr", "train.learning_rate"),
     ],
 )
-def test_a_misspelt_setting_is_taken_for_one_of_its_own_task(tmp_path, key, meant):
+def test_a_misspelt_setting_is_taken_for_one_of_its_own_task(tmp_path, key, suggestion):
     path = tmp_path / "s.yaml"
     path.write_text(f"title: t\nbase: {{{key}: 3}}\n")
-    with pytest.raises(InvalidFile, match=rf"s\.yaml:2:8: unknown setting '{key}' \(did you mean '{meant}'"):
+    with pytest.raises(
+        InvalidFile, match=rf"s\.yaml:2:8: unknown setting '{key}' \(did you mean '{suggestion}'"
+    ):
         read_study(path)
 
 
 @pytest.mark.parametrize(
-    ("task", "key", "meant"),
+    ("task", "key", "suggestion"),
     [
         ("inference", "steps", "inference.steps"),
         ("inference", "train.step", "inference.steps"),
@@ -307,11 +309,13 @@ def test_a_misspelt_setting_is_taken_for_one_of_its_own_task(tmp_path, key, mean
         ("training", "length", "train.sequence_length"),
     ],
 )
-def test_a_misspelt_setting_is_taken_for_one_that_the_task_of_the_study_reads(tmp_path, task, key, meant):
+def test_a_misspelt_setting_is_taken_for_one_that_the_task_of_the_study_reads(
+    tmp_path, task, key, suggestion
+):
     path = tmp_path / "s.yaml"
     base = f"task: {task}, data.path: text.parquet" if task == "inference" else f"task: {task}"
     path.write_text(f"title: t\nbase: {{{base}, {key}: 3}}\n")
-    answer = rf"unknown setting '{key}' \(did you mean '{meant}'\?"
+    answer = rf"unknown setting '{key}' \(did you mean '{suggestion}'\?"
     with pytest.raises(InvalidFile, match=answer) as in_file:
         read_study(path)
     path.write_text(f"title: t\nmatrix: {{task: [{task}]}}\n")

@@ -127,10 +127,10 @@ def test_wrong_backends_end_failed_before_their_first_step(runner, study, root, 
 
 
 def test_verify_keeps_certificates_and_says_which_backend_is_wrong(runner, root, planted):
-    done = runner(
+    process = runner(
         "verify", "-b", "half", "-b", "crash", "-b", "flash3", "--device", "cpu", "--json", rc=1, **planted
     )
-    records = {record["backend"]: record for record in json.loads(done.stdout)}
+    records = {record["backend"]: record for record in json.loads(process.stdout)}
     assert {name: record["verdict"] for name, record in records.items()} == {
         "half": "wrong", "crash": "wrong", "flash3": "unsupported",
     }  # fmt: skip
@@ -160,6 +160,6 @@ try:
 except UserError as error:
     print(error, "torch" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("unknown attention backend 'flsh' (did you mean 'flash'?")
-    assert done.stdout.endswith("False\n")
+    process = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.startswith("unknown attention backend 'flsh' (did you mean 'flash'?")
+    assert process.stdout.endswith("False\n")

@@ -134,8 +134,8 @@ def test_reading_a_text_maps_little_of_the_memory_that_a_run_may_map(
         "mapped = lambda: int(re.search(r'VmData:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text())[1])\n"
         f"before = mapped(); pq.ParquetFile({str(corpus)!r}).read(); print((mapped() - before) // 1024)"
     )
-    done = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True)
-    assert int(done.stdout) < 300  # MiB, most of them stacks of its threads
+    process = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True)
+    assert int(process.stdout) < 300  # MiB, most of them stacks of its threads
 
 
 @pytest.mark.fault
@@ -186,7 +186,7 @@ def test_a_checkpoint_is_used_only_if_no_audit_of_its_attempt_failed(tmp_path, c
     (folder.attempt(2).path / "checkpoint").symlink_to(first.path / "checkpoint")
     lines = (first.path / "audits.jsonl").read_text().splitlines(keepends=True)
     failed = lines[-1].replace('"passed":true', '"passed":false')
-    for label, content, used in (
+    for label, content, usable in (
         ("passed", lines, True),
         ("none", [], True),
         ("failed", [*lines[:-1], failed], False),
@@ -196,8 +196,8 @@ def test_a_checkpoint_is_used_only_if_no_audit_of_its_attempt_failed(tmp_path, c
     ):
         (first.path / "audits.jsonl").write_text("".join(content))
         resumed = resumption(folder, 2)
-        assert resumed.get("resumed_attempt") == (1 if used else None), label
-        assert ("not_resumed" not in resumed) == used, label
+        assert resumed.get("resumed_attempt") == (1 if usable else None), label
+        assert ("not_resumed" not in resumed) == usable, label
         assert resumption(folder, 3)["resumed_attempt"] == 2, f"{label}: the run has started over"
 
 

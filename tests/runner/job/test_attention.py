@@ -369,8 +369,8 @@ def test_a_shape_beyond_any_memory_runs_out_of_it(runner, root, tmp_path):
     path.write_text(
         STUDY.replace("math flash cudnn", "math").replace("B1 T16 H2", "B999999999 T999999999 H999999998")
     )
-    done = runner("launch", path, rc=1, RUNNER_CERTIFICATES=str(tmp_path / "cache"))
-    assert "oom_host" in done.stdout and "larger than any memory" in done.stdout
+    process = runner("launch", path, rc=1, RUNNER_CERTIFICATES=str(tmp_path / "cache"))
+    assert "oom_host" in process.stdout and "larger than any memory" in process.stdout
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_no_floor_is_stated_from_ceilings_that_spread_widely(manifest, monkeypat
     product, *others = sure.products
     product = product.model_copy(update={"timing": loose(product.timing)})
     share = f"1 of {len(sure.products)} matrix products"
-    for changed, which in (
+    for changes, which in (
         ({"products": [product, *others]}, share),
         ({"traffic": loose(sure.traffic)}, "the memory bandwidth"),
         (
@@ -95,7 +95,7 @@ def test_no_floor_is_stated_from_ceilings_that_spread_widely(manifest, monkeypat
         ({"traffic": loose(sure.traffic, 1.5)}, None),
         ({"launch": loose(sure.launch)}, None),
     ):
-        variant = sure.model_copy(update=changed)
+        variant = sure.model_copy(update=changes)
         monkeypatch.setattr(ceilings, "measure", lambda config, options, variant=variant: variant)
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()

@@ -153,8 +153,8 @@ def test_nothing_that_a_test_does_reaches_the_users_own_cache() -> None:
 def test_a_lock_that_is_a_link_to_another_file_does_not_empty_it(tmp_path):
     (file := tmp_path / "mine").write_text("mine")
     (tmp_path / "lock").symlink_to(file)
-    with turn(tmp_path / "lock", 0.1, lambda: None) as held:
-        assert held is None
+    with turn(tmp_path / "lock", 0.1, lambda: None) as place:
+        assert place is None
     assert file.read_text() == "mine"
 
 

@@ -181,8 +181,8 @@ def test_runs_of_several_gpus_wait_on_this_machine_until_as_many_are_free(machin
         cost.PastRun(config, "alps", Outcome.COMPLETED, None, 0.1, wall, 1, count)
         for config, (count, wall) in zip(configs, several, strict=True)
     ]
-    here = Profile.model_validate({"executor": "local", "gpus": 1, "max_parallel": 3} | machine)
-    assert estimate(runs, here, History(tuple(past))).wall_seconds == seconds
+    local = Profile.model_validate({"executor": "local", "gpus": 1, "max_parallel": 3} | machine)
+    assert estimate(runs, local, History(tuple(past))).wall_seconds == seconds
 
 
 def test_whole_nodes_are_held_until_the_longest_of_the_runs_that_share_one_ends():

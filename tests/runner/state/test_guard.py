@@ -27,7 +27,7 @@ def study(tmp_path):
 
 def opened(study):
     """The folder that lets a group replace a study, as `replaceable` says."""
-    return [place for _, place, who in guard.replaceable([study]) if who == f"group {GROUP}"]
+    return [place for _, place, holder in guard.replaceable([study]) if holder == f"group {GROUP}"]
 
 
 def test_folders_that_only_their_owner_can_write_to_are_right(study):
@@ -105,7 +105,9 @@ def test_a_group_of_ones_own_is_not_others(study, tmp_path, monkeypatch, group, 
         guard.grp, "getgrgid", lambda number: SimpleNamespace(gr_name=group[0], gr_mem=group[1])
     )
     (tmp_path / "lab").chmod(0o775)
-    assert [who for _, _, who in guard.replaceable([study])] == ([] if private else [f"group {group[0]}"])
+    assert [holder for _, _, holder in guard.replaceable([study])] == (
+        [] if private else [f"group {group[0]}"]
+    )
 
 
 def lists(**kinds):

@@ -56,9 +56,9 @@ def as_user(user, *command, cwd="/", **env):
 
 def attack(folder):
     """What the neighbour can change, or read of the uncommitted changes, under a folder."""
-    done = as_user(NEIGHBOUR, "/usr/bin/python3", "-c", ATTACK, folder)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    process = as_user(NEIGHBOUR, "/usr/bin/python3", "-c", ATTACK, folder)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_root_where_everybody_could_replace_the_study_is_refused(shared):
     assert f"chmod +t {shared}" in refused.stderr
     shared.chmod(0o3775)
     assert launch(shared).returncode == 1, "/bin/true is no run, but it was started"
-    assert not [done for done in attack(shared / "runs") if "runs/" in done]
+    assert not [process for process in attack(shared / "runs") if "runs/" in process]
 
 
 def test_a_root_where_the_group_could_replace_the_study_is_used_and_the_risk_is_said_once(shared):

@@ -53,7 +53,7 @@ def test_runs_that_run_alone_keep_their_order_across_arrays(processes, size):
     )
     assert all(array.limit == 1 for array in submitted.values())
     for number, array in enumerate(submitted.values()):
-        assert array.after == [str(other) for other in range(number)], (
+        assert array.after == [str(predecessor) for predecessor in range(number)], (
             "also where those between are cancelled"
         )
 

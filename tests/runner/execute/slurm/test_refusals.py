@@ -208,7 +208,7 @@ def test_a_time_limit_above_that_of_the_partition_or_qos_is_known_beforehand(
 
 
 def test_every_line_of_standard_error_is_kept_once_and_without_the_commands_name():
-    done = subprocess.CompletedProcess(
+    process = subprocess.CompletedProcess(
         "sbatch", 1, "", "sbatch: error: One\nTwo: 2\n\nsbatch: error: One\nsbatch: 3\n"
     )
-    assert error_text(done) == "One; Two: 2; 3"
+    assert error_text(process) == "One; Two: 2; 3"

@@ -150,9 +150,9 @@ def ran(tmp_path, setup, **environment):
 
 @pytest.mark.fault
 def test_a_setup_line_that_fails_ends_the_job_with_its_text(tmp_path):
-    done = ran(tmp_path, ["x=1", "module() { false; }", "module load cuda", "echo later"])
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1] == "slurm.setup: 'module load cuda' ended with exit code 1"
+    process = ran(tmp_path, ["x=1", "module() { false; }", "module load cuda", "echo later"])
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr.splitlines()[-1] == "slurm.setup: 'module load cuda' ended with exit code 1"
 
 
 def test_setup_lines_can_be_any_shell(tmp_path):
@@ -164,21 +164,21 @@ def test_setup_lines_can_be_any_shell(tmp_path):
         "! true || true",
         "[ -e /none ] && echo no || true",
     ]
-    done = ran(tmp_path, [*lines, 'echo "$x"'])
-    assert (done.returncode, done.stdout) == (0, "a b\nstarted\n")
+    process = ran(tmp_path, [*lines, 'echo "$x"'])
+    assert (process.returncode, process.stdout) == (0, "a b\nstarted\n")
 
 
 @pytest.mark.fault
 def test_a_setup_that_makes_the_shell_strict_does_not_keep_the_job_from_going_on(tmp_path):
-    done = ran(tmp_path, ["set -euo pipefail"])
-    assert (done.returncode, done.stdout) == (0, "started\n")
+    process = ran(tmp_path, ["set -euo pipefail"])
+    assert (process.returncode, process.stdout) == (0, "started\n")
     (tmp_path / "7_next.0").touch()
     (tmp_path / "srun").write_text("#!/bin/sh\nexit 9\n")
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", tmp_path / "script"], capture_output=True, text=True, check=False,
         env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "x"},
     )  # fmt: skip
-    assert done.returncode == 9
+    assert process.returncode == 9
     assert (tmp_path / "7_requeued.0").exists(), "it asked for a next job"
 
 
@@ -187,9 +187,11 @@ def test_a_variable_that_the_job_does_not_have_ends_the_job_by_its_name(tmp_path
     profile = Profile.model_validate({**ONE, "env": {"X": "$NOPE/a"}, "slurm": {}})
     (tmp_path / "script").write_text(script(profile, tmp_path, "study", JobShape(None, None, None, 1), 1))
     env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "x"}
-    done = subprocess.run(["bash", tmp_path / "script"], capture_output=True, text=True, check=False, env=env)
-    assert done.returncode
-    assert done.stderr.splitlines()[-1].endswith("NOPE: is not set in the job")
+    process = subprocess.run(
+        ["bash", tmp_path / "script"], capture_output=True, text=True, check=False, env=env
+    )
+    assert process.returncode
+    assert process.stderr.splitlines()[-1].endswith("NOPE: is not set in the job")
 
 
 @pytest.mark.parametrize(("most", "limit"), [(2, "2"), (4, ""), (8, "")])
@@ -206,10 +208,10 @@ def test_a_launch_from_inside_a_job_passes_on_nothing_of_how_that_job_runs(tmp_p
     (tmp_path / "script").write_text(script(profile, tmp_path, "study", JobShape(None, None, None, 1), 1))
     of_other = dict.fromkeys(["ASSAY_AFTER", "ASSAY_REQUEUE", "ASSAY_SHARED_GPUS", "ASSAY_HOST_SUFFIX"], "x")
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "x"}
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", tmp_path / "script"], capture_output=True, text=True, check=True, env=env | of_other
     )
-    assert done.stdout.splitlines() == sorted(f"{name}=" for name in of_other)
+    assert process.stdout.splitlines() == sorted(f"{name}=" for name in of_other)
 
 
 def test_the_output_of_a_job_says_which_start_it_is_of(tmp_path):

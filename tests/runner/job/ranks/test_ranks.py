@@ -129,9 +129,9 @@ def test_who_does_not_know_the_token_is_no_process_of_the_run(ranks, greeting):
 @pytest.mark.fault
 def test_who_comes_when_rank_0_has_left_is_sent_away(ranks, join):
     with ranks._others.changed:
-        late = join(1)  # whose greeting is not heard before
+        leader = join(1)  # whose greeting is not heard before
         ranks._others._closed = True
-    assert late.left.wait(60)
+    assert leader.left.wait(60)
     assert ranks._others.by_rank[1].connection is None
 
 

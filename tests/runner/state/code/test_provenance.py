@@ -37,13 +37,13 @@ def git(folder, *arguments):
         "GIT_COMMITTER_NAME": "a",
         "GIT_COMMITTER_EMAIL": "a@b",
     }
-    done = subprocess.run(
+    process = subprocess.run(
         ["git", "-C", str(folder), *arguments],
         env={**os.environ, **identity},
         capture_output=True,
         check=True,
     )
-    return done.stdout.decode()
+    return process.stdout.decode()
 
 
 def commit(folder):
@@ -157,7 +157,7 @@ def test_an_untracked_link_to_a_package_and_a_repository_inside_make_code_anothe
 
 
 def test_the_folders_that_verbs_write_by_default_are_ignored_here():
-    done = subprocess.run(
+    process = subprocess.run(
         [
             "git",
             "-C",
@@ -172,7 +172,7 @@ def test_the_folders_that_verbs_write_by_default_are_ignored_here():
         text=True,
         check=False,
     )
-    assert done.stdout.split() == ["exports/x", "reports/build/x", "runs/x"]
+    assert process.stdout.split() == ["exports/x", "reports/build/x", "runs/x"]
 
 
 def test_what_does_not_fit_is_named_and_the_rest_can_be_applied(repo, tmp_path, monkeypatch):

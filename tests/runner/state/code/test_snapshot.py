@@ -63,9 +63,9 @@ def run(taken, *arguments, path=(), flags=("-P",), **variables):
 
 
 def probe(taken, *path, flags=("-P",)):
-    done = run(taken, "-m", "probe", "a", "-b", path=path, flags=flags)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    process = run(taken, "-m", "probe", "a", "-b", path=path, flags=flags)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.mark.parametrize("flags", [("-P",), ()], ids=["P", "no P"])
@@ -167,11 +167,11 @@ def edit(home):
 def test_a_slurm_job_runs_nothing_of_a_snapshot_that_others_changed(queued, attack, message):
     home, enter = queued
     attack(home)
-    done = enter()
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == "", "nothing ran"
+    process = enter()
+    assert process.returncode == 1
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
+    assert process.stdout == "", "nothing ran"
 
 
 # Replaces the snapshot of this process once it runs, and then does what a job does late in its life.
@@ -204,14 +204,14 @@ print(json.dumps({
 def test_a_process_runs_only_what_it_has_checked_when_its_snapshot_is_replaced_later(taken, elsewhere):
     (elsewhere / "late.py").write_text(LATE)
     command = [sys.executable, *snapshot.options(taken.parent.parent, taken.name), "-m", "late"]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=environment(PYTHONPATH=str(elsewhere)), capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    late = json.loads(done.stdout)
-    assert "def counted" in late["source"], "what Triton would compile"
-    assert f"the code snapshot {taken} was edited" in late["child"]
-    assert "planted" not in late["other"]
+    assert process.returncode == 0, process.stdout + process.stderr
+    report = json.loads(process.stdout)
+    assert "def counted" in report["source"], "what Triton would compile"
+    assert f"the code snapshot {taken} was edited" in report["child"]
+    assert "planted" not in report["other"]
     direct = subprocess.run(
         [sys.executable, str(taken / "runner" / "start.py")], capture_output=True, text=True, check=False
     )
@@ -238,9 +238,9 @@ def test_a_job_starts_by_names_that_snapshots_of_other_versions_know():
 @pytest.mark.fault
 def test_an_edited_snapshot_is_refused_by_the_launcher_and_by_the_job(taken, elsewhere):
     (taken / "numpy.py").touch()
-    done = run(taken, "-m", "probe", path=[elsewhere])
-    assert done.returncode == 1
-    assert "was edited after it was taken" in done.stderr
+    process = run(taken, "-m", "probe", path=[elsewhere])
+    assert process.returncode == 1
+    assert "was edited after it was taken" in process.stderr
     for check in (
         lambda: snapshot.verify(taken),
         lambda: snapshot.place(snapshot.sources(), taken.parent.parent),
