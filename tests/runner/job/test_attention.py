@@ -74,8 +74,8 @@ def plant(monkeypatch, name, attend):
     monkeypatch.setattr(attention, "load", lambda backend: planted if backend == name else load(backend))
 
 
-def outcomes(given):
-    record = given.folder.attempt(1).kernels
+def outcomes(context):
+    record = context.folder.attempt(1).kernels
     return {row.attention: row.outcome for row in record.times if row.direction == "backward"}
 
 

@@ -54,16 +54,16 @@ def elsewhere(tmp_path):
     return folder
 
 
-def run(taken, *arguments, path=(), flags=("-P",), **variables):
+def run(folder, *arguments, path=(), flags=("-P",), **variables):
     return subprocess.run(
-        [sys.executable, *flags, str(taken / "runner" / "start.py"), *arguments],
-        cwd=taken.parent, env=environment(PYTHONPATH=os.pathsep.join(map(str, path)), **variables),
+        [sys.executable, *flags, str(folder / "runner" / "start.py"), *arguments],
+        cwd=folder.parent, env=environment(PYTHONPATH=os.pathsep.join(map(str, path)), **variables),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
-def probe(taken, *path, flags=("-P",)):
-    process = run(taken, "-m", "probe", "a", "-b", path=path, flags=flags)
+def probe(folder, *path, flags=("-P",)):
+    process = run(folder, "-m", "probe", "a", "-b", path=path, flags=flags)
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)
 
