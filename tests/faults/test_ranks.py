@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -39,6 +40,13 @@ def both(root):
     (first, attempt), *_ = until(lambda: training(root))
     until((attempt / "steps.jsonl").exists)
     return first, *followers(first)
+
+
+def stands_still(path):
+    """Whether a file does not grow for ten records' time."""
+    size = path.stat().st_size
+    time.sleep(10 * float(PACED["PACE_SECONDS"]))
+    return path.stat().st_size == size
 
 
 def followers(first):
@@ -195,6 +203,8 @@ def test_a_run_that_hangs_can_be_told_to_end_and_says_where(launch, root, earlie
     launcher = launch()
     first, second = both(root)
     second.suspend()
+    (records,) = root.glob(f"tiny/*/attempt-{earlier + 1}/steps.jsonl")
+    until(lambda: stands_still(records))  # what both had begun is done
     first.terminate()
     assert launcher.wait(PATIENCE_SECONDS) == 1
     record = result(root, earlier + 1)
