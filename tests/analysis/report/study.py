@@ -11,7 +11,7 @@ from analysis.report.facts import Facts, GroupFacts
 from analysis.stats import by_label, over_runs
 from analysis.verdicts import conditions
 from analysis.verdicts.conditions import gpus_of
-from analysis.verdicts.groups import absent, alone, declared, final_loss, groups_of
+from analysis.verdicts.groups import absent, alone, declared, final_loss, groups_of, step_pairs
 from analysis.verdicts.losses import loss_verdicts
 from analysis.verdicts.rates import rates
 from analysis.verdicts.scaling import curves
@@ -118,4 +118,5 @@ def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> StudyComparis
         busy=conditions.busy(completed),
         advice=None if baseline else "baseline: {attention: auto}",
         queries=[],
+        step_losses=loss_verdicts(completed, logged, step_pairs),
     )

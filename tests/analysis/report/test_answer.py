@@ -51,6 +51,51 @@ def test_the_question_is_the_studys_own_and_its_title_if_it_asks_none() -> None:
     assert answer_of(runs, description="It only tells.").question == "Backends"
 
 
+def options(speeds: dict[tuple[str, str], tuple[float, ...]]) -> list[Row]:
+    """Runs by loss and float8, as fast as these factors say."""
+    design = DESIGN | {
+        "baseline": {"train.loss": "a", "train.float8": "none"},
+        "margins": {"tokens_per_second": 0.01},
+    }
+    return [
+        planned(
+            f"{loss} {float8}",
+            0.4 / factor,
+            repeat=repeat,
+            design=design,
+            factors={"train.loss": loss, "train.float8": float8},
+        )
+        for (loss, float8), factors in speeds.items()
+        for repeat, factor in enumerate(factors, start=1)
+    ]
+
+
+def test_of_many_settings_those_are_named_that_change_most_in_either_direction() -> None:
+    alone = {"b": 1.5, "c": 1.02, "d": 1.03, "e": 1.04, "f": 1.05, "g": 0.6, "h": 1.06}
+    speeds = {(loss, "none"): (factor, factor) for loss, factor in {"a": 1.0, **alone}.items()}
+    speeds |= {("a", "rowwise"): (1.1, 1.1), ("b", "rowwise"): (1.95, 1.95)}
+    (sentence,) = (text for text in headline(answer_of(options(speeds))) if "setting" in text)
+    assert sentence == (
+        "One setting at a time: `loss=b` +50.00 to +77.27 % (faster); `float8=rowwise` +10.00 to +30.00 % (faster); "
+        "`loss=h` +6.00 % (faster); `loss=f` +5.00 % (faster); `loss=e` +4.00 % (faster); "
+        "`loss=g` -40.00 % (slower); 2 more change less."
+    )
+
+
+def test_a_setting_with_several_verdicts_says_how_many_there_are_of_each() -> None:
+    speeds = {
+        ("a", "none"): (1.0, 1.0, 1.0),
+        ("b", "none"): (1.2, 1.2, 1.2),
+        ("a", "rowwise"): (1.0, 1.3, 0.8),
+        ("b", "rowwise"): (1.5, 1.5, 1.5),
+    }
+    (sentence,) = (text for text in headline(answer_of(options(speeds))) if "setting" in text)
+    assert "`float8=rowwise` +1 to +25.00 % (1 inconclusive, 1 faster)" in sentence
+    runs = [run for run in options(speeds) if run["repeat"] == 1]
+    (sentence,) = (text for text in headline(answer_of(runs)) if "setting" in text)
+    assert sentence.startswith("One setting at a time, in one run each: ")
+
+
 def test_what_was_run_is_one_sentence_with_its_numbers() -> None:
     sentence = answer_of([*repeats("cudnn", 1), *repeats("flash", 1.02)]).ran
     assert sentence.text == (

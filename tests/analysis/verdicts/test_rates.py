@@ -115,6 +115,29 @@ def test_a_setting_is_compared_with_the_same_configuration_without_it() -> None:
     )
 
 
+def test_a_group_without_a_factor_of_the_baseline_is_in_no_step() -> None:
+    """As where an axis was added to a study, or a log's name has one part less."""
+    design = DESIGN | {"baseline": {"attention": "cudnn", "train.batch_size": 1}}
+    rows = []
+    for label, factors in {
+        "cudnn": {"attention": "cudnn"},
+        "flash": {"attention": "flash"},
+        "cudnn, 1": {"attention": "cudnn", "train.batch_size": 1},
+        "flash, 1": {"attention": "flash", "train.batch_size": 1},
+        "cudnn, 4": {"attention": "cudnn", "train.batch_size": 4},
+        "flash, 4": {"attention": "flash", "train.batch_size": 4},
+    }.items():
+        rows += repeated(label, [0.4, 0.41], factors=factors, design=design)
+    steps = rates(rows).steps
+    assert [(step.setting, step.rate.label, step.rate.baseline) for step in steps] == [
+        ("flash", "flash", "cudnn"),
+        ("flash", "flash, 1", "cudnn, 1"),
+        ("flash", "flash, 4", "cudnn, 4"),
+        ("batch_size=4", "cudnn, 4", "cudnn, 1"),
+        ("batch_size=4", "flash, 4", "flash, 1"),
+    ]
+
+
 def test_settings_are_not_compared_apart_where_all_pairs_are_with_the_baseline() -> None:
     design = DESIGN | {"baseline": {"attention": "cudnn", "train.compile": False}}
     rows = []
