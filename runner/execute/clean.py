@@ -42,7 +42,7 @@ RECORDS = frozenset({
     "run.json", "ledger.jsonl", "manifest.json", "steps.jsonl", "audits.jsonl", DECODED, "result.json",
     "stdout.log", "stderr.log", "results.duckdb",
 })  # fmt: skip
-_TEMPORARY = re.compile(r"\..+\.(?:(?P<pid>\d{1,9})(?:@(?P<host>.+))?|part)|checkpoint\.part")
+_TEMPORARY = re.compile(r"\..+\.part|checkpoint\.part|\..+?\.(?P<pid>\d{1,9})(?:@(?P<host>.+))?")
 _UNPACKED = re.compile(rf"\.?{re.escape(UNPACKING)}\w+\.\d{{1,9}}@.+")  # one dot more while it is removed
 _JOB_FILE = re.compile(
     r"(?P<array>\d+)(?:_(?P<index>\d+))?_(?:submitted|submission|next|requeued|\d+_result|\d+_log)\.\w+"

@@ -139,6 +139,7 @@ def test_temporary_files_go_when_they_are_old_and_their_writer_is_gone(study):
     paths = planned(study.parent)
     put(run / f".run.json.{os.getpid()}")
     put(run / f".ledger.jsonl.{pid}@another.host")
+    put(run / f".ledger.jsonl.{pid}@node.{pid}")
     put(run / f".result.json.{pid}", old=False)
     put(busy / f".run.json.{pid}")
     put(busy / "attempt-1" / "checkpoint.part" / "state-1.bin")
