@@ -106,7 +106,8 @@ def steps(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[Ste
 
     None where this tells no more than the comparison with the baseline: where all start from it.
     """
-    baseline = baseline or {}
+    if not baseline or len(baseline) < 2:
+        return []
     last = {name: name.rpartition(".")[2] for name in baseline}
     short = {name: last[name] if [*last.values()].count(last[name]) == 1 else name for name in baseline}
 
