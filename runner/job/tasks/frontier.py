@@ -319,9 +319,13 @@ def main() -> None:
             answer({"outcome": "fits", "reason": None, "refuses_shared": _refuses_shared_here(config)})
         except Unsupported as error:
             answer({"outcome": "unsupported", "reason": str(error)})
-        leaving.done = True
-        return
-    config = _section(config).training(config, asked["value"])
+    else:
+        _probe(_section(config).training(config, asked["value"]), asked, answer)
+    leaving.done = True
+
+
+def _probe(config: RunConfig, asked: Mapping[str, Any], answer: Callable[[Mapping[str, Any]], None]) -> None:
+    """Train some steps, and answer whether they fit."""
 
     def end(reason: str) -> None:
         answer({"outcome": "oom_host", "reason": reason, "peak_bytes": hostmemory.peak_in_use()})
@@ -333,11 +337,13 @@ def main() -> None:
     limit.watch(end)
     measured: dict[str, Any] = {}
     allowed: int | None = None  # bytes for PyTorch, of a smaller card
+    begun = False
     try:
         if on_gpu:
             measured["users"] = machine.device_users("cuda")
             if asked["emulated"]:
                 allowed = _limit_allocator(asked["card_bytes"])
+        begun = True
         _train(config, limit.hold)
         reason = _why_not_fitting(asked["card_bytes"], limit, on_gpu)
         outcome = "edge" if on_gpu else "oom_host"
@@ -345,16 +351,18 @@ def main() -> None:
     except BaseException as error:
         ending = ending_of_exception(error, config.device, limit)
         limit.release()
-        if ending.outcome.out_of_memory:
+        if ending.outcome.out_of_memory and begun:
             emulated = f" (limited to {size(allowed)})" if allowed is not None else ""
             reason = f"{ending.reason or ending.outcome.meaning}{emulated}"
             answer({"outcome": ending.outcome, "reason": reason, **measured, **_memory(on_gpu)})
         elif isinstance(error, Unsupported):
             answer({"outcome": "unsupported", "reason": str(error), **measured})
         else:
-            answer({"outcome": "failed", "reason": ending.reason or ending.outcome.meaning, **measured})
+            reason = ending.reason or ending.outcome.meaning
+            if ending.outcome.out_of_memory:  # what fills the GPU is not this value
+                reason = f"before it began to train: {reason}"
+            answer({"outcome": "failed", "reason": reason, **measured})
             raise
-    leaving.done = True
 
 
 def _limit_allocator(card_bytes: int) -> int:

@@ -35,7 +35,7 @@ def timed(root: Path, run_id: str = "r1", **conditions: Any) -> None:
     folder.end(steps=7, final_loss=None)
 
 
-def collected(root: Path) -> tuple[facts.Facts, comparison.Comparison]:
+def collected(root: Path) -> tuple[facts.Facts, comparison.StudyComparison]:
     collect(root)
     with open_for_reading(root) as connection:
         study_facts = facts.gather(connection, "kernels")

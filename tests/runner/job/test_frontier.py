@@ -251,7 +251,7 @@ def test_how_a_process_ends_decides_what_its_probe_says(given, code, outcome, re
     assert not context.progress.apart
 
 
-def test_a_probe_that_finds_its_gpu_full_before_its_first_step_says_so(monkeypatch):
+def test_a_probe_that_finds_its_gpu_full_tells_nothing_of_its_value(monkeypatch):
     class OutOfMemoryError(RuntimeError):
         """As torch's is called."""
 
@@ -267,13 +267,15 @@ def test_a_probe_that_finds_its_gpu_full_before_its_first_step_says_so(monkeypat
     monkeypatch.setattr(task, "die_with", lambda _parent: None)
     monkeypatch.setattr(task, "QuickExit", SimpleNamespace)
     monkeypatch.setattr(task, "answer_stream", lambda: answers)
-    monkeypatch.setattr(task, "_memory", lambda _on_gpu: {})
     monkeypatch.setattr(task.machine, "wait_patiently", lambda _device: None)
     monkeypatch.setattr(task.machine, "device_users", full)
     answers = io.StringIO()
-    task.main()
+    with pytest.raises(OutOfMemoryError):
+        task.main()
     answer = json.loads(answers.getvalue().removeprefix("probe: "))
-    assert answer["outcome"] == "oom_gpu" and "Tried to allocate 2.00 MiB" in answer["reason"]
+    assert answer["outcome"] == "failed"
+    assert answer["reason"].startswith("before it began to train: ")
+    assert "Tried to allocate 2.00 MiB" in answer["reason"]
 
 
 @pytest.mark.trains
