@@ -158,7 +158,7 @@ def _memory(rows: list[Row], styles: Styles, find: str) -> Figure | None:
         return None
     errors = [100 * (row["forecast_bytes"] / row["peak_bytes"] - 1) for row in measured]
     span = dict.fromkeys(f"{error:+.1f}" for error in (min(errors), max(errors)))
-    found = f"Forecast against the measured peak: {' to '.join(span)} %"
+    forecast_errors = f"Forecast against the measured peak: {' to '.join(span)} %"
     cells = [
         (
             row["label"],
@@ -177,10 +177,10 @@ def _memory(rows: list[Row], styles: Styles, find: str) -> Figure | None:
             "hung or died, that is not known. "
             f"The rule is the memory: {cards(rows)}."
         ),
-        description=f"Memory over {UNITS[find]}, by group. {found}.",
+        description=f"Memory over {UNITS[find]}, by group. {forecast_errors}.",
         interval="none: single probes",
         used=frozenset(row["run_id"] for row in rows),
-        finding=found,
+        finding=forecast_errors,
         table=Table(("group", UNITS[find], "outcome", "forecast, GiB", "peak, GiB"), tuple(cells)),
     )
 
@@ -252,7 +252,7 @@ def _charts(find: str, order: int) -> dict[str, Chart]:
     def of(build: Callable[[list[Row], Styles, str], Figure | None]) -> Callable[..., Figure | None]:
         return lambda rows, styles: build(rows, styles, find)
 
-    found = Chart(
+    largest = Chart(
         title=f"Largest that fits: {UNITS[find]}",
         page="frontier",
         order=order,
@@ -278,7 +278,7 @@ def _charts(find: str, order: int) -> dict[str, Chart]:
         applies=applies,
         tasks=("frontier",),
     )
-    return {f"frontier_{find}": found, f"frontier_{find}_memory": memory}
+    return {f"frontier_{find}": largest, f"frontier_{find}_memory": memory}
 
 
 charts = {

@@ -189,8 +189,10 @@ def _beside_reference(value: Callable[[Point, Point], Estimate | None]) -> Calla
     """The value of a point and the reference at the same shape; None where the reference was not called."""
 
     def of_points(every_point: list[Point]) -> ValueOf:
-        reference = {shape_key(point): point for point in every_point if point.attention == REFERENCE}
-        return lambda point: value(point, found) if (found := reference.get(shape_key(point))) else None
+        references = {shape_key(point): point for point in every_point if point.attention == REFERENCE}
+        return lambda point: (
+            value(point, reference) if (reference := references.get(shape_key(point))) else None
+        )
 
     return of_points
 

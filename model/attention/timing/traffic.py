@@ -78,16 +78,16 @@ def measure(
     device = torch.cuda.get_device_properties()
     gpu = Gpu((device.major, device.minor), device.multi_processor_count)
     torch.cuda.empty_cache()  # the other processes share the GPU with this one
-    found: dict[tuple[str, Direction], Traffic] = {}
+    traffic: dict[tuple[str, Direction], Traffic] = {}
     for number, (name, direction) in enumerate(ways, 1):
         tell(name, number, len(ways))
         formula = getattr(attention.load(name).moves(case, gpu), direction)
         try:
             counted = count(name, direction, case, python, should_stop)
-            found[name, direction] = Traffic(formula_bytes=formula, counted=counted)
+            traffic[name, direction] = Traffic(formula_bytes=formula, counted=counted)
         except Uncounted as error:
-            found[name, direction] = Traffic(formula_bytes=formula, reason=str(error))
-    return found
+            traffic[name, direction] = Traffic(formula_bytes=formula, reason=str(error))
+    return traffic
 
 
 def count(
