@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 
-from model.record.files import Unreadable
-from model.record.folder import RunFolder
 from model.record.outcome import Outcome
 from runner.execute.slurm import client
 from runner.job.tasks import load
@@ -69,15 +66,11 @@ def cancel(states: Iterable[RunState], at_once: bool = False) -> list[RunState]:
     return [*told, *(cancel(moved, at_once) if moved else ())]
 
 
-def _moved(states: Iterable[RunState]) -> list[RunState]:
+def _moved(states: Sequence[RunState]) -> list[RunState]:
     """The runs that are in another job by now: before a job ends, it notes the next one of its run."""
-    before, moved = {state.folder.path: state.job_id for state in states}, []
-    for path in before:
-        with suppress(Unreadable, OSError):  # it was deleted meanwhile
-            current = ledger.brief_state(RunFolder(path))
-            if current.in_flight and current.job_id and current.job_id not in before.values():
-                moved.append(current)
-    return moved
+    asked = {None, *(state.job_id for state in states)}
+    now = in_flight(runs.states_of(state.folder for state in states))
+    return [state for state in now if state.job_id not in asked]
 
 
 def saving(states: Iterable[RunState]) -> set[str]:

@@ -179,16 +179,11 @@ def _settle(runs: list[RunState]) -> bool:
 
 
 def _is_current(state: RunState) -> bool:
-    """Whether a run is still in the job that Slurm was asked about, by its ledger as it is now.
-
-    Before a job ends, it notes in which next one its run goes on.
-    """
-    try:
-        current = ledger.brief_state(RunFolder(state.folder.path))
-    except (Unreadable, OSError):  # it was deleted meanwhile
-        return False
-    same = (current.attempt, current.job_id) == (state.attempt, state.job_id)
-    return same and must_ask_slurm(current)
+    """Whether a run is still in the job that Slurm was asked about, which notes the next one before it ends."""
+    same_job = (state.attempt, state.job_id)
+    return any(
+        (now.attempt, now.job_id) == same_job and must_ask_slurm(now) for now in states_of([state.folder])
+    )
 
 
 def must_ask_slurm(state: RunState) -> bool:
