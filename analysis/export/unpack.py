@@ -17,7 +17,7 @@ from analysis.store.database import NAME as NAME_OF_DATABASE
 from analysis.store.scan import CERTIFICATES, NODES
 from model.attention.verify.certificate import Certificate
 from model.record.errors import UserError
-from model.record.files import Unreadable, is_plain, no_link, of_this_process, read
+from model.record.files import Unreadable, is_plain, no_link, read, this_process
 from model.record.folder import STUDY, RunFolder, study_record
 from model.record.records import NAME
 
@@ -77,7 +77,7 @@ def unpack(archive: Path, root: Path) -> Unpacked:
     if not is_plain(archive):  # to open a pipe could wait for ever
         raise UserError(f"{archive} is not a file: name the archive itself")
     root.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=UNPACKING, suffix=of_this_process(), dir=root) as scratch:
+    with TemporaryDirectory(prefix=UNPACKING, suffix=f".{this_process()}", dir=root) as scratch:
         folder = Path(scratch)
         _extract(archive, folder)
         try:

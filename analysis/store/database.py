@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from model.measure.machine import cores
 from model.record.errors import UserError, shortage
-from model.record.files import hold_lock, no_link, replacing
+from model.record.files import hold_lock, no_link, replacing, this_process
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -251,7 +251,7 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
 
 def _scratch_prefix() -> str:
     """Begins the names of folders for databases, by which `sweep` knows those that nobody needs any more."""
-    return f"assay-{os.getpid()}@{os.uname().nodename}-"
+    return f"assay-{this_process()}-"
 
 
 def _update_once(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:

@@ -41,7 +41,7 @@ from analysis.store.tables import (
 )
 from model.record.config import RunConfig
 from model.record.errors import UserError
-from model.record.files import of_this_process
+from model.record.files import this_process
 from model.record.records import DesignRecord, Override, RunRecord
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def keep(records: Path, root: Path, study: str) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
         names = sorted(path.name for path in folder.iterdir() if scan.OF_REPORT.fullmatch(path.name))
         number = int(names[-1].partition("-")[0]) + 1 if names else 1
-        with TemporaryDirectory(prefix=".collecting-", suffix=of_this_process(), dir=folder) as scratch:
+        with TemporaryDirectory(prefix=".collecting-", suffix=f".{this_process()}", dir=folder) as scratch:
             copy = shutil.copytree(records, Path(scratch) / "records")
             digest = scan.digest(copy)
             earlier = [folder / name for name in names if name.endswith(f"-{digest}")]

@@ -81,12 +81,12 @@ def no_link(path: str | Path, flags: int) -> int:
 
 def temporary(path: Path) -> Path:
     """A name beside a path that no other process uses, not even one with the same id on another host."""
-    return path.with_name(f".{path.name}{of_this_process()}")
+    return path.with_name(f".{path.name}.{this_process()}")
 
 
-def of_this_process() -> str:
-    """The end of a hidden temporary name, by which `runner gc` knows whether its writer is still running."""
-    return f".{os.getpid()}@{os.uname().nodename}"
+def this_process() -> str:
+    """`PID@HOST`, by which temporary names say whose they are, so that what a killed process left can go."""
+    return f"{os.getpid()}@{os.uname().nodename}"
 
 
 def to_disk(path: Path) -> None:
