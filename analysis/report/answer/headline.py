@@ -98,34 +98,31 @@ def _steps(facts: Facts, comparison: StudyComparison, verdicts: Sequence[Verdict
         if row.about == "step" and facts.flagged.keys().isdisjoint((row.group, row.against))
     ]
     texts: dict[str, str] = {}
-    ends: dict[str, list[Number]] = {}  # the least and the most of each setting
+    ends: dict[str, list[Number]] = {}  # the least and the most of each setting; none where all are withheld
     for setting, rows in grouped(steps, lambda row: row.setting).items():
-        changes = {row.number: row.difference for row in rows if row.number}
-        ordered = sorted(changes, key=lambda number: number.value)
-        ends[setting] = list(dict.fromkeys([*ordered[:1], *ordered[-1:]]))
-        span = list(dict.fromkeys(changes[number] for number in ends[setting]))
+        changes = sorted(
+            (row for row in rows if row.number), key=lambda row: row.number.value if row.number else 0
+        )
+        extremes = [*changes[:1], *changes[1:][-1:]]
+        ends[setting] = [row.number for row in extremes if row.number]
+        span = " to ".join(dict.fromkeys(row.difference for row in extremes)).replace(" % to ", " to ")
         counts = Counter(row.verdict for row in rows)
-        verdicts_of = [verdict if len(counts) == 1 else f"{n} {verdict}" for verdict, n in counts.items()]
+        outcomes = [verdict if len(counts) == 1 else f"{n} {verdict}" for verdict, n in counts.items()]
         if any((row.group, row.against) in comparison.unlike for row in rows):
-            verdicts_of.append("to another loss")
-        parts = [
-            group_name(setting),
-            " to ".join(span).replace(" % to ", " to "),
-            f"({', '.join(verdicts_of)})",
-        ]
-        texts[setting] = " ".join(filter(None, parts))
+            outcomes.append("to another loss")
+        texts[setting] = " ".join(filter(None, (group_name(setting), span, f"({', '.join(outcomes)})")))
     if not texts:
         return
-    largest = sorted(texts, key=lambda setting: -max((abs(end.value) for end in ends[setting]), default=0.0))
-    shown = sorted(
-        largest[:_SETTINGS], key=lambda setting: -max((end.value for end in ends[setting]), default=0.0)
+    size = {setting: max((abs(end.value) for end in ends[setting]), default=0.0) for setting in texts}
+    most = {setting: max((end.value for end in ends[setting]), default=0.0) for setting in texts}
+    named = sorted(
+        sorted(texts, key=lambda setting: -size[setting])[:_SETTINGS], key=lambda setting: -most[setting]
     )
-    more = [f"{len(texts) - len(shown)} more change less"] if len(texts) > len(shown) else []
+    more = [f"{len(texts) - len(named)} more change less"] if len(texts) > len(named) else []
     once = ", in one run each" if all(step.rate.single for step in comparison.rates.steps) else ""
-    listing = "; ".join([*(texts[setting] for setting in shown), *more])
-    yield Sentence(
-        f"One setting at a time{once}: {listing}.", tuple(end for setting in shown for end in ends[setting])
-    )
+    listing = "; ".join([*(texts[setting] for setting in named), *more])
+    cited = tuple(end for setting in named for end in ends[setting])
+    yield Sentence(f"One setting at a time{once}: {listing}.", cited)
 
 
 def _findings(facts: Facts, judged: Mapping[str, VerdictRow]) -> Iterator[Sentence]:
