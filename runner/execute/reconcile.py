@@ -179,7 +179,7 @@ def _settle(runs: list[RunState]) -> bool:
 
 
 def _is_current(state: RunState) -> bool:
-    """Whether a run is still in the job that Slurm was asked about, which notes the next one before it ends."""
+    """Whether a run is still in the job that was asked about, which notes the next one before it ends."""
     same_job = (state.attempt, state.job_id)
     return any(
         (now.attempt, now.job_id) == same_job and must_ask_slurm(now) for now in states_of([state.folder])
