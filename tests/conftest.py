@@ -80,6 +80,16 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what is marked `gpu`, or `gpu(2)`, where PyTorch finds fewer GPUs."""
+    if marker := item.get_closest_marker("gpu"):
+        import torch
+
+        count = marker.args[0] if marker.args else 1
+        if torch.cuda.device_count() < count:
+            pytest.skip(f"needs NVIDIA GPUs: {count}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """One worker collects first: the others read the bytecode of all tests that it leaves, instead of making it, too."""

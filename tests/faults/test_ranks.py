@@ -5,7 +5,6 @@ import json
 import re
 import signal
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -16,10 +15,7 @@ from tests.faults.daemons import GONE, training
 from tests.faults.test_files import SITE
 
 TWO = TINY + "  parallel: {shard: 2}\n"
-ON_GPUS = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs two NVIDIA GPUs"),
-]
+ON_GPUS = pytest.mark.gpu(2)
 FOR_EVER = "matrix: {train.steps: [1000000]}\n"
 
 

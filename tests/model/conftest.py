@@ -5,7 +5,6 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from model import attention
 from model.record import backends
@@ -75,8 +74,6 @@ def device(request, monkeypatch):
 
     The interpreter rounds to float32 as a GPU does, and to 16 bits as none does.
     """
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
     if request.param == "cpu":
         pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[dev]'")
         if os.environ.get("TRITON_INTERPRET") != "1":

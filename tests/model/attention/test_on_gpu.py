@@ -19,7 +19,6 @@ from tests.model.attention.calls import drawn, off, run
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; PyTorch finds none here"),
     # Shown, not fatal: compilers and other people's packages warn about matters of their own.
     pytest.mark.filterwarnings("default"),
 ]

@@ -246,7 +246,7 @@ def test_without_cuda_graphs_a_run_has_the_id_it_had_before_them():
     assert graphs["inference"].pop("cuda_graphs") and graphs == plain
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("backend", ["auto", "math", "flash"])
 def test_cuda_graphs_decode_the_same_tokens(corpus, backend):
     """A graph repeats the kernels of eager calls, so that both agree to the last bit."""

@@ -62,7 +62,6 @@ def test_the_products_are_those_that_autograd_computes(step):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_gpu_is_measured_below_its_peak_and_its_clocks_while_it_is_busy():
     from model.measure import machine
     from model.measure.flops import peak

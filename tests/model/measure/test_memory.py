@@ -289,7 +289,6 @@ def test_the_estimate_is_within_a_tenth_of_what_prefills_allocate(attention, mod
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; PyTorch finds none here")
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("attention", ["auto", "cudnn", "efficient", "flash", "math", "portable"])
 @pytest.mark.parametrize(

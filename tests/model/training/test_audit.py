@@ -357,8 +357,6 @@ def test_a_wrong_backend_is_found_in_a_compiled_run(corpus, each_step, graphs):
 @pytest.mark.parametrize("compile_", [False, True])
 @pytest.mark.filterwarnings("default")
 def test_audits_leave_no_memory_behind_on_a_gpu(compile_, corpus, each_step):
-    if not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
     model = ModelConfig(dim=512, layers=4, heads=8, kv_heads=2, ffn_dim=1024, vocab_size=512)
     config = run_config(
         compile=compile_, sequence_length=1024, dtype="bfloat16", steps=40, log_every=1

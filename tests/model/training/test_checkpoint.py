@@ -303,8 +303,6 @@ ON_A_GPU = {
 @pytest.mark.filterwarnings("default")  # shown, not fatal: compilers warn about matters of their own
 def test_a_run_on_a_gpu_goes_on_bit_for_bit(options, corpus, tmp_path, monkeypatch):
     """With deterministic kernels: without them two runs that never stopped may differ too."""
-    if not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
     if "float8" in options:
         pytest.importorskip("torchao")
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -71,8 +71,6 @@ def test_of_amd_gpus_those_with_float8_are_taken(monkeypatch, architecture, has_
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 def test_on_the_gpu_it_rounds_as_its_emulation_does(recipe):
-    if not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
     pytest.importorskip("torchao")
     config = run_config("math", dtype="bfloat16").model_copy(update={"device": "cuda"})
     real, emulated = (build_model(config, attention.load("math")) for _ in range(2))

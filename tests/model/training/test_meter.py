@@ -284,8 +284,6 @@ def test_a_step_leaves_nothing_for_the_collector(corpus):
 
 
 def on_gpu(**settings):
-    if not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
     return run_config("math", **settings).model_copy(update={"device": "cuda"})
 
 

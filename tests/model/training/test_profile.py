@@ -179,7 +179,6 @@ def test_the_decoded_token_meets_the_median_number_of_keys(corpus):
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("default")
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("name", ["auto", "cudnn", "flash", "portable"])
 def test_a_prefill_and_a_decoded_token_on_a_gpu_are_split_by_part(name, compiled, corpus):
@@ -197,7 +196,6 @@ def test_a_prefill_and_a_decoded_token_on_a_gpu_are_split_by_part(name, compiled
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("default")  # shown, not fatal: compilers warn about matters of their own
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize(
     "settings",
     [{}, {"compile": True}, {"loss": "linear_cross_entropy", "optimizer": "adamw_one_pass"}],

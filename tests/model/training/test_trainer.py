@@ -279,8 +279,6 @@ def test_training_leaves_the_default_precision_alone(corpus):
 @pytest.mark.filterwarnings("default")  # shown, not fatal: compilers warn about matters of their own
 def test_training_on_the_gpu_learns_as_on_the_cpu(corpus, compile_, reference):
     """Not the same losses: a GPU draws other weights from the same seed."""
-    if not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
     config = run_config(compile=compile_).model_copy(update={"device": "cuda"})
     step_records = records(config, corpus)
     assert [record.step for record in step_records] == [record.step for record in reference]
@@ -291,8 +289,6 @@ def test_training_on_the_gpu_learns_as_on_the_cpu(corpus, compile_, reference):
 @pytest.mark.filterwarnings("default")  # the mode warns of being a prototype
 def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded_and_takes_no_new_memory(corpus):
     """Copies from pageable memory, for one, wait until the device has done all that was asked before."""
-    if not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
     config = run_config("math", dtype="bfloat16", accumulate=2).model_copy(update={"device": "cuda"})
     model = build_model(config, attention.load("math"))
     optimizer = AdamW(model.named_parameters(), 0.01)

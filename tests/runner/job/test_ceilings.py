@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
@@ -217,7 +216,6 @@ base:
 
 @pytest.mark.gpu
 @pytest.mark.trains
-@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs an NVIDIA GPU")
 def test_no_run_on_a_gpu_is_faster_than_its_floor(runner, study, root):
     matrix = "matrix: {attention: [auto, custom], train.compile: [false, true]}\n"
     runner("launch", study(matrix, base=GPU), "--profile", "workstation", rc=0)
@@ -245,7 +243,6 @@ base:
 
 @pytest.mark.gpu
 @pytest.mark.trains
-@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs an NVIDIA GPU")
 def test_no_prefill_and_no_decoded_token_on_a_gpu_is_faster_than_its_floor(runner, study, root):
     """Its weights, of a gigabyte, fit into no cache."""
     matrix = "matrix: {attention: [auto, cudnn], inference.compile: [false, true]}\n"

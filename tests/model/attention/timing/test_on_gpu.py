@@ -16,7 +16,6 @@ from model.record.case import Case
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; PyTorch finds none here"),
     # Shown, not fatal: compilers and other people's packages warn about matters of their own.
     pytest.mark.filterwarnings("default"),
 ]

@@ -17,8 +17,7 @@ from tests.model.training.parallel.processes import together
 from tests.model.training.parallel.test_equality import config, texts  # noqa: F401  a fixture
 
 pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs"),
+    pytest.mark.gpu(2),
     pytest.mark.filterwarnings("default"),  # shown, not fatal: compilers warn about matters of their own
 ]
 WAYS = {
