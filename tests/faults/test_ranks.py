@@ -15,7 +15,6 @@ from tests.faults.daemons import GONE, training
 from tests.faults.test_files import SITE
 
 TWO = TINY + "  parallel: {shard: 2}\n"
-ON_GPUS = pytest.mark.gpu(2)
 FOR_EVER = "matrix: {train.steps: [1000000]}\n"
 
 
@@ -130,7 +129,7 @@ ON_TWO_GPUS = re.sub(
 
 
 @pytest.mark.trains
-@pytest.mark.parametrize("rank", [pytest.param(rank, marks=ON_GPUS) for rank in (0, 1)])
+@pytest.mark.parametrize("rank", [pytest.param(rank, marks=pytest.mark.gpu(2)) for rank in (0, 1)])
 def test_a_run_one_of_whose_processes_was_killed_goes_on_to_the_loss_of_a_run_that_was_not(
     background, runner, study, root, tmp_path, rank
 ):

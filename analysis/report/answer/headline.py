@@ -101,11 +101,11 @@ def _steps(facts: Facts, comparison: StudyComparison, verdicts: Sequence[Verdict
     ends: dict[str, list[Number]] = {}  # the least and the most of each setting; none where all are withheld
     for setting, rows in grouped(steps, lambda row: row.setting).items():
         changes = sorted(
-            (row for row in rows if row.number), key=lambda row: row.number.value if row.number else 0
+            ((row.number, row.difference) for row in rows if row.number), key=lambda change: change[0].value
         )
         extremes = [*changes[:1], *changes[1:][-1:]]
-        ends[setting] = [row.number for row in extremes if row.number]
-        span = " to ".join(dict.fromkeys(row.difference for row in extremes)).replace(" % to ", " to ")
+        ends[setting] = [number for number, _ in extremes]
+        span = " to ".join(dict.fromkeys(text for _, text in extremes)).replace(" % to ", " to ")
         counts = Counter(row.verdict for row in rows)
         outcomes = [verdict if len(counts) == 1 else f"{n} {verdict}" for verdict, n in counts.items()]
         if any((row.group, row.against) in comparison.unlike for row in rows):
