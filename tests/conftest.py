@@ -81,13 +81,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what is marked `gpu`, or `gpu(2)`, where PyTorch finds fewer GPUs."""
-    if marker := item.get_closest_marker("gpu"):
+    """Skip what is marked `gpu`, or `gpu(2)`, where PyTorch finds fewer NVIDIA GPUs, or none that it can use."""
+    if counts := [marker.args[0] if marker.args else 1 for marker in item.iter_markers("gpu")]:
         import torch
 
-        count = marker.args[0] if marker.args else 1
-        if torch.cuda.device_count() < count:
-            pytest.skip(f"needs NVIDIA GPUs: {count}")
+        usable = torch.cuda.device_count() if torch.version.cuda and torch.cuda.is_available() else 0
+        if usable < max(counts):
+            pytest.skip(f"needs NVIDIA GPUs: {max(counts)}")
 
 
 @pytest.hookimpl(wrapper=True)
