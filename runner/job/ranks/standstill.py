@@ -53,11 +53,10 @@ def whereabouts(steps: int) -> Whereabouts:
     frames = _frames(main_thread())
     if frames and _module(frames[0]) == "threading":
         prefix = next((_HELPERS[name] for name in map(_module, frames) if name in _HELPERS), None)
-        for thread in threading.enumerate():
-            if prefix and thread.name.startswith(prefix):
-                frames = _frames(thread)
-                break
-    own = next((frame for frame in frames if _module(frame).partition(".")[0] in _OWN), None)
+        helpers = [thread for thread in threading.enumerate() if prefix and thread.name.startswith(prefix)]
+        # Of an earlier one there may be an idle thread, which has no frame of ours.
+        frames = next((at for at in map(_frames, helpers) if _own(at)), frames)
+    own = _own(frames)
     line = f"{own.f_code.co_filename}:{own.f_lineno}" if own else "nowhere"
     return Whereabouts(steps, line, any(_module(frame) in _WAITING for frame in frames))
 
@@ -69,6 +68,11 @@ def _frames(thread: Thread) -> list[FrameType]:
         frames.append(frame)
         frame = frame.f_back
     return frames
+
+
+def _own(frames: Iterable[FrameType]) -> FrameType | None:
+    """The innermost frame of our own code."""
+    return next((frame for frame in frames if _module(frame).partition(".")[0] in _OWN), None)
 
 
 def _module(frame: FrameType) -> str:

@@ -1,6 +1,7 @@
 """Where a process stands is where the thread does that its main thread waits for."""
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
 from types import SimpleNamespace
 
@@ -50,7 +51,12 @@ class Stuck:
 
 
 def test_a_process_that_waits_for_data_is_where_the_data_are_made():
-    """What they are made with, such as a library that reads a file, is not our own code."""
+    """What they are made with, such as a library that reads a file, is not our own code.
+
+    The thread of a feed that nobody reads from any more is idle.
+    """
+    earlier = ThreadPoolExecutor(1, "data")
+    earlier.submit(int).result()
     batches, places = Stuck(), []
     line = f"{inspect.getsourcefile(Feed)}:{_line(Feed._make, 'next(self._batches)')}"
 
@@ -63,6 +69,7 @@ def test_a_process_that_waits_for_data_is_where_the_data_are_made():
     with pytest.raises(UserError, match="no more"):
         next(Feed(batches, torch.device("cpu")))
     asking.join()
+    earlier.shutdown()
     assert places == [Whereabouts(3, line, waits=False)]
 
 
