@@ -37,11 +37,13 @@ class TableCell(NamedTuple):
     Attributes:
         small: beside the text in smaller print, such as its interval.
         note: what the reader must know of it; a note of several cells is written once, below the table.
+        has_interval: whether `small` is a 95 % interval, which is said once, below the table.
     """
 
     text: str = UNKNOWN
     small: str = ""
     note: str = ""
+    has_interval: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ class Overview:
         lines: a cell for each of `columns`, with the letter of its note, by what names the line.
         notes: below the table, by letter.
         numbered: whether lines have numbers, by which the figures name them: their names are long.
+        has_intervals: whether a cell has an interval.
     """
 
     columns: tuple[OverviewColumn, ...]
@@ -161,6 +164,7 @@ class Overview:
     notes: dict[str, str]
     panels: tuple[Panel, ...]
     numbered: bool
+    has_intervals: bool
 
 
 def overview(
@@ -193,6 +197,7 @@ def overview(
         notes={letter: note for note, letter in letters.items()},
         panels=tuple(_panels(panels, lines, chart_rows, styles)),
         numbered=any(len(name) > _LONG for name in lines),
+        has_intervals=any(cell.has_interval for row in cells.values() for cell in row),
     )
 
 
@@ -350,7 +355,7 @@ def estimate_cell(estimate: Estimate | None, form: str) -> TableCell:
     told = estimate.telling
     ends = "" if told.low is None else interval(told, form)
     if not ends or RANGE not in told.method:
-        return TableCell(number(told.median, form), ends)
+        return TableCell(number(told.median, form), ends, has_interval=bool(ends))
     return TableCell(number(told.median, form), f"range {ends}", told.method if told.n > 1 else "")
 
 

@@ -139,11 +139,10 @@ def busy(rows: Sequence[Row]) -> str | None:
     ]
     if not loaded:
         return None
-    which = counted(len(loaded), "run")
     return (
-        f"When {which} of {len(rows)} started, the machine was busy with something else (a load above "
-        f"{_BUSY} per core, beyond that of the study's own runs before, or other processes on the device): "
-        "their times may be too long."
+        f"When {len(loaded)} of {counted(len(rows), 'completed run')} started, the machine was busy with "
+        f"something else (a load above {_BUSY} per core, beyond that of the study's own runs before, or "
+        "other processes on the device): their times may be too long."
     )
 
 

@@ -462,10 +462,23 @@ def final_losses(study: Study) -> Iterator[str]:
         clause = f"; against the baseline, {listed(parts)}"
     if len(sizes) > 1:
         clause = f", after different amounts of text{clause}"
+    unequal = {label: study.loss_difference(label) for label in verdicts if label not in equal}
+    if any(difference.middle for difference in unequal.values()):
+        most = max(unequal, key=lambda label: abs(unequal[label].middle))
+        margin = study.design["margins"].get("loss")
+        held_against = "" if margin is None else f" (margin {margin})"
+        clause += (
+            f"; over the last fifth of the steps, {most} is farthest from {study.against(most)}: "
+            f"{unequal[most].middle:+} nats per token{held_against}"
+        )
     if f"{losses[low]:.4f}" == f"{losses[high]:.4f}":
         yield f"Final loss: {losses[low]}{f' for all {len(losses)} groups' if len(losses) > 1 else ''}{clause}."
     else:
-        yield f"Final losses: {losses[low]} ({low}) to {losses[high]} ({high}){clause}."
+        ends = []
+        for end in (low, high):
+            alike = [label for label in losses if f"{losses[label]:.4f}" == f"{losses[end]:.4f}"]
+            ends.append(f"{losses[end]} ({listed(alike) if len(alike) <= 3 else f'{len(alike)} others'})")
+        yield f"Final losses: {' to '.join(ends)}{clause}."
 
 
 @said("answer")
@@ -750,7 +763,7 @@ def backend_failed(study: Study) -> Iterator[str]:
 def busy(study: Study) -> Iterator[str]:
     if busy_runs := sum((run.measured.manifest.get("device_users") or 0) > 0 for run in study.done):
         yield (
-            f"When {busy_runs} runs of {len(study.done)} started, the machine was busy with something else (a load "
+            f"When {busy_runs} of {len(study.done)} completed runs started, the machine was busy with something else (a load "
             "above 0.5 per core, beyond that of the study's own runs before, or other processes on the device): "
             "their times may be too long."
         )
@@ -843,22 +856,24 @@ def other_gpus(study: Study) -> Iterator[str]:
 @said("limit")
 def single_runs(study: Study) -> Iterator[str]:
     singles = [label for label in study.measured if len(study.completed(label)) == 1]
-    differences, finding = ("differences of single runs", "findings of them")
+    differences, those = ("differences of single runs", "them")
     if len(singles) == 1:
-        differences, finding = "difference of a single run", "a finding of it"
+        differences, those = "difference of a single run", "it"
     if singles and study.task != "attention":
         is_each = len(singles) == len(study.groups) > 4
         names = f"one of each of {len(singles)} groups" if is_each else listed(singles)
-        advice = f"To make {finding}, write repeats: 6 in the study."
+        advice = f"To test {those}, write repeats: 6 in the study."
         if study.imported:
-            advice = f"6 logs of each would make {finding}."
+            advice = f"To test {those}, import 6 logs of each."
         if len(study.measured) == 1:
             advice = (
-                "6 logs would show it." if study.imported else "To show it, write repeats: 6 in the study."
+                "To know it, import 6 logs."
+                if study.imported
+                else "To know it, write repeats: 6 in the study."
             )
             yield f"What another start would give is unknown: one run ({names}) completed. {advice}"
             return
-        yield f"The {differences} ({names}) cannot be told apart from the machine's own between two starts. {advice}"
+        yield f"How much of the {differences} ({names}) is the machine's own, between two starts, is unknown. {advice}"
 
 
 @said("limit")

@@ -14,6 +14,7 @@ from model.record.outcome import Outcome
 if TYPE_CHECKING:
     from analysis.report.comparison import StudyComparison
     from analysis.report.facts import Facts
+    from analysis.report.rows import Run
     from analysis.stats import Estimate
 
 _SETTINGS = 6  # that a sentence names; of more, those that change most
@@ -305,6 +306,9 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         return
     low, high = (end(medians, key=medians.__getitem__) for end in (min, max))
     texts = [f"{medians[label]:.4f}" for label in (low, high)]
+    names = [
+        _few([name(label, facts) for label in medians if f"{medians[label]:.4f}" == text]) for text in texts
+    ]
     numbers = tuple(
         Number(f"final loss of {label}, {end}", "nats", medians[label])
         for label, end in {high: "highest", low: "lowest"}.items()
@@ -329,21 +333,41 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
     if texts[0] == texts[1]:
         text = f"Final loss: {texts[0]}" + (f" for all {len(medians)} groups" if len(medians) > 1 else "")
     else:
-        text = f"Final losses: {texts[0]} ({name(low, facts)}) to {texts[1]} ({name(high, facts)})"
+        text = f"Final losses: {texts[0]} ({names[0]}) to {texts[1]} ({names[1]})"
     if len(amounts) > 1 and len(medians) > 1:
         judged = f", after different amounts of text{judged}"
+    # A final loss is one step's; the verdicts are on many, and may order the groups otherwise.
+    unequal = [(row, row.number) for row in compared if row.kind != "equivalent" and row.number]
+    row, difference = max(unequal, key=lambda pair: abs(pair[1].value), default=(None, None))
+    if row and difference and difference.value:
+        margin = "" if difference.margin is None else f" (margin {difference.margin:g})"
+        judged += (
+            f"; over the last fifth of the steps, {name(row.group, facts)} is farthest from "
+            f"{name(row.against, facts)}: {row.difference}{margin}"
+        )
     yield Sentence(f"{text}{judged}.", numbers)
+
+
+def _amount(run: Run) -> str | None:
+    """`4 x 256`: samples of a step and tokens of each, as far as a run has both."""
+    batch, length = run["batch_size"], run["sequence_length"]
+    return None if batch is None or length is None else f"{batch:,d} x {length:,d}"
 
 
 def without_result(facts: Facts) -> Iterator[Sentence]:
     """Groups none of whose runs completed, by how they ended: `No result: math (out of GPU memory).`."""
+    done = {_amount(run) for run in facts.runs if run["outcome"] == Outcome.COMPLETED}
     ends: dict[str, list[str]] = {}
     for label, runs in by_label(facts.runs).items():
         outcomes = {Outcome(run["outcome"]) for run in runs if run["outcome"]}
         if any(run["outcome"] is None for run in runs) or Outcome.COMPLETED in outcomes:
             continue
         words_for = (outcome.meaning if outcome.out_of_memory else outcome.short for outcome in outcomes)
-        ends.setdefault(" or ".join(sorted(words_for)), []).append(label)
+        meaning = " or ".join(sorted(words_for))
+        amounts = {_amount(run) for run in runs}
+        if len(done) == len(amounts) == 1 and None not in done | amounts and done != amounts:
+            meaning += f", at {amounts.pop()} tokens"
+        ends.setdefault(meaning, []).append(label)
     words = []
     for meaning, labels in sorted(ends.items(), key=lambda end: len(end[1])):
         names = listed([name(label, facts) for label in labels])

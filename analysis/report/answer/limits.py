@@ -161,15 +161,15 @@ def _single_runs(facts: Facts, singles: Sequence[str]) -> Sentence:
     groups = listed([group_name(label) for label in singles])
     if len(singles) == len(facts.groups) > FEW:
         groups = f"one of each of {len(facts.groups)} groups"
-    aim = "make findings of them" if len(singles) > 1 else "make a finding of it"
+    aim = "test them" if len(singles) > 1 else "test it"
     of = "differences of single runs" if len(singles) > 1 else "difference of a single run"
-    text = f"The {of} ({groups}) cannot be told apart from the machine's own between two starts."
+    text = f"How much of the {of} ({groups}) is the machine's own, between two starts, is unknown."
     logs = f"{ENOUGH} logs of each"
     if sum(group.n > 0 for group in facts.groups) == 1:
         text = f"What another start would give is unknown: one run ({groups}) completed."
-        aim, logs = "show it", f"{ENOUGH} logs"
+        aim, logs = "know it", f"{ENOUGH} logs"
     if set(singles) <= facts.imported:
-        return Sentence(f"{text} {logs} would {aim}.")
+        return Sentence(f"{text} To {aim}, import {logs}.")
 
     runs = grouped(facts.runs, itemgetter("label"))
     if any(len(runs[label]) == 1 for label in singles):

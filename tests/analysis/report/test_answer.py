@@ -378,6 +378,34 @@ def test_losses_have_their_margin_and_a_wrong_one_is_said_beside_the_speed() -> 
     assert same.reason.startswith("within the stated margin of 0.005 nats")
 
 
+def test_final_losses_come_with_the_difference_that_the_verdicts_are_on() -> None:
+    """The last step's loss can be equal where the last fifth of the steps differs, and the other way round."""
+    runs = [*repeats("cudnn", 1.0), *repeats("flash", 1.0), *repeats("flash3", 1.1, final_loss=2.5001)]
+    logged = losses(["cudnn01", "cudnn02", "cudnn03", "flash01", "flash02", "flash03"], 0)
+    apart = losses(["flash301", "flash302", "flash303"], -0.1)
+    of_losses = next(text for text in headline(answer_of(runs, logged=[*logged, *apart])) if "Final" in text)
+    assert of_losses == (
+        "Final losses: 2.5001 (`flash3`) to 3.0000 (`cudnn` and `flash`); against the baseline, `flash3` differs "
+        "and 1 of 2 is equivalent within the margin; over the last fifth of the steps, `flash3` is farthest from "
+        "`cudnn`: -0.1000 nats per token (margin 0.005)."
+    )
+    equal = losses(["flash301", "flash302", "flash303"], 0)
+    of_losses = next(text for text in headline(answer_of(runs, logged=[*logged, *equal])) if "Final" in text)
+    assert of_losses.endswith(" to 3.0000 (`cudnn` and `flash`), equivalent within the margin.")
+
+
+def test_a_group_that_asked_for_more_tokens_than_the_others_has_no_result_at_that_many() -> None:
+    runs = repeats("cudnn", 1.0, batch_size=4, sequence_length=256)
+    large = planned("math", outcome="oom_host", batch_size=1, sequence_length=16384)
+    assert headline(answer_of([*runs, large]))[-1] == (
+        "No result: `math` (out of host memory, at 1 x 16,384 tokens)."
+    )
+    alike = planned("math", outcome="oom_host", batch_size=4, sequence_length=256)
+    assert headline(answer_of([*runs, alike]))[-1] == "No result: `math` (out of host memory)."
+    several = repeats("flash", 1.0, batch_size=8, sequence_length=256)
+    assert headline(answer_of([*runs, *several, large]))[-1] == "No result: `math` (out of host memory)."
+
+
 def test_an_expected_failure_is_a_result_and_another_is_not() -> None:
     rows = repeats("cudnn", 1)
     failure = {"outcome": "oom_gpu", "steps": 0, "device_users": None}
@@ -542,10 +570,10 @@ def test_one_run_against_several_is_not_called_single_runs() -> None:
     assert flash.reason == "in one run against the median of 3: there is no interval"
     assert flash.inference == "", "nothing is inferred without an interval"
     (limit,) = [sentence.text for sentence in answer.cannot_say if "single run" in sentence.text]
-    assert limit.startswith(
-        "The difference of a single run (`flash`) cannot be told apart from the machine's"
+    assert limit == (
+        "How much of the difference of a single run (`flash`) is the machine's own, between two starts, is "
+        "unknown. To test it, write `repeats: 6` in the study."
     )
-    assert limit.endswith("To make a finding of it, write `repeats: 6` in the study.")
 
 
 def test_a_group_whose_other_repeats_failed_is_told_to_be_retried_and_not_to_have_repeats() -> None:
@@ -558,7 +586,7 @@ def test_a_group_whose_other_repeats_failed_is_told_to_be_retried_and_not_to_hav
         if "single run" in sentence.text
     ]
     assert limit == (
-        "The difference of a single run (`flash`) cannot be told apart from the machine's own between two starts. "
+        "How much of the difference of a single run (`flash`) is the machine's own, between two starts, is unknown. "
         "Other runs of `flash` did not complete: `runner retry study` starts them again."
     )
     limits = [
@@ -580,14 +608,14 @@ def test_a_group_whose_other_repeats_failed_is_told_to_be_retried_and_not_to_hav
         ).cannot_say
         if "single run" in sentence.text
     ]
-    assert limit.endswith("between two starts.")
+    assert limit.endswith("between two starts, is unknown.")
 
 
 def test_repeats_are_to_be_written_in_the_scale_that_ran() -> None:
     """The scale's own number would hide that of the study."""
     runs = [planned(label, 0.3, scale="laptop") for label in ("cudnn", "flash")]
     (limit,) = [sentence.text for sentence in answer_of(runs).cannot_say if "single runs" in sentence.text]
-    assert limit.endswith("To make findings of them, write `repeats: 6` in the study's scale `laptop`.")
+    assert limit.endswith("To test them, write `repeats: 6` in the study's scale `laptop`.")
 
 
 def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_listed() -> None:
@@ -597,7 +625,7 @@ def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_lis
         if "single" in sentence.text
     ]
     assert limit.startswith(
-        "The differences of single runs (one of each of 5 groups) cannot be told apart from"
+        "How much of the differences of single runs (one of each of 5 groups) is the machine's own"
     )
 
 

@@ -306,9 +306,9 @@ def test_the_one_group_that_completed_is_not_told_to_declare_a_baseline(root: Pa
     folder.end("oom_gpu", steps=0, final_loss=None, peak_memory_bytes=None, reason="CUDA out of memory")
     collect(root)
     text = words(build_report(root, "backends", tmp_path / "out"))
-    assert "baseline: {" not in text and "cannot be told apart" not in text
+    assert "baseline: {" not in text and "the machine's own" not in text
     assert "What another start would give is unknown: one run ( auto ) completed." in text
-    assert "To show it, write repeats: 6 in the study." in text
+    assert "To know it, write repeats: 6 in the study." in text
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,6 @@ def test_groups_without_repeats_are_observed_and_the_page_says_what_would_make_f
     collect(root)
     out = build_report(root, "backends", tmp_path / "out").parent
     text = " ".join(re.sub(r"<[^>]*>", "", (out / "index.html").read_text(encoding="utf-8")).split())
-    assert "To make findings of them, write repeats: 6 in the study." in text
+    assert "To test them, write repeats: 6 in the study." in text
     assert "Write it in the study, for example baseline: {attention: auto}" in text
     assert not (out / "comparison.html").exists()  # it would have nothing to show

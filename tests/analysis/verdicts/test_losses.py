@@ -129,7 +129,7 @@ def test_order_load_and_other_users_are_said() -> None:
     assert load_of(rows) == (
         "load before the runs 0.05 to 1.5 per core; other processes were on the device of 2 of 4 runs"
     )
-    assert "2 runs of 4" in (busy(rows) or "")
+    assert "When 2 of 4 completed runs started" in (busy(rows) or "")
     unknown = [run("a", design=None, load_before=None, load_of_others=None, device_users=None)]
     assert order_of(unknown).startswith("unknown")
     assert load_of(unknown) == "load not recorded"

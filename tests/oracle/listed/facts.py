@@ -294,11 +294,17 @@ def order_of(study: Study) -> str:
     )
 
 
+@text(r"Beside a value: .*", "p.note")
+def what_intervals_are(spot: Spot, match: re.Match[str]) -> str:
+    steps = "calls" if spot.study.task == "attention" else "records"
+    return f"Beside a value: its 95 % interval, over runs or, of a single run, over its {steps}."
+
+
 @text(r"Drift: .*", "dl.facts")
 @text(r"GPUs: .*", "dl.facts")
 @text(r"Machine: .*", "dl.facts")
 @text(r"[^:]+: The machine drifted.*", "dl.facts")
-@text(r"When \d+ runs of \d+ started.*", "p.warning")
+@text(r"When \d+ of \d+ completed runs? started.*", "p.warning")
 @text(r"Withheld, because .*", "p.warning")
 def as_the_overview(spot: Spot, match: re.Match[str]) -> Iterator[str]:
     start = re.match(r"[A-Z]\w+: ", match[0])
