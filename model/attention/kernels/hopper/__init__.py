@@ -65,6 +65,14 @@ def forward(
     device, kernel = q_BTHD.device, _forward._forward_kernel
     ROWS, keys = _forward.ROWS, _forward.KEYS[D]
     processors = _processors(device)
+    if T == 1 and not fp8:
+        seen = min(T_K, query_offset + 1) if causal else T_K
+        most = processors // (B * K)
+        parts, each = schedule.parts_of_keys(-(-seen // keys), most)
+        if parts > 1 and _of_parts(
+            q_BTHD, k_BTKD[:, :seen], v_BTKD[:, :seen], o_BTHD, stats_2BHS, parts, each * keys, most
+        ):
+            return o_BTHD, stats_2BHS
     chosen = _forward.consumers(D, causal, T, T_K, B * H, processors)
     blocks = -(-T // (chosen * ROWS))
     turn = schedule.in_step(blocks, B * H, processors, causal)
@@ -84,10 +92,49 @@ def forward(
         launch(
             kernel, key, (programs, 1, 1),
             tiles(q_BTHD, ROWS), tiles(k_BTKD, keys), v, tiles(o_BTHD, ROWS),
-            stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, table, places, _padded(T), scales_3BK, D**-0.5 * LOG2_E, causal, key[4], keys, D, STAGES, consumers,
+            stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, table, places, None, None, _padded(T), scales_3BK, D**-0.5 * LOG2_E, causal, key[4], keys, D, STAGES, consumers,
             num_warps=4,
         )  # fmt: skip
     return o_BTHD, stats_2BHS
+
+
+def _of_parts(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, o_BTHD: Tensor, stats_2BHS: Tensor, parts: int, span: int, most: int
+) -> bool:  # fmt: skip
+    """One query, which sees all keys: programs share these, or most of a GPU would be idle ("Flash-Decoding", Dao et al.
+    2023, pytorch.org/blog/flash-decoding). A group's heads are the rows of a block, which reads its keys once.
+
+    Args:
+        most: parts, whatever the number of keys is.
+
+    Returns:
+        Whether it is done: while a graph is captured no kernel can be loaded.
+    """
+    (B, _, H, D), K = q_BTHD.shape, k_BTKD.shape[2]
+    group, device = H // K, q_BTHD.device
+    most = 1 << (most - 1).bit_length()
+    keys, stats_length = _forward.KEYS[D], _padded(group)
+    variant, merging = (device, q_BTHD.dtype, D, "parts"), (device, q_BTHD.dtype, D, most)
+    kernels = ((_forward._forward_kernel, variant), (passes._merge_kernel, merging))
+    if torch.cuda.is_current_stream_capturing() and not all(launched(*kernel) for kernel in kernels):
+        return False
+    of_parts = stats_2BHS.new_empty(
+        B * parts * K * (2 * stats_length + group * D)
+    )  # statistics, then outputs
+    queries = tiles(q_BTHD[:, 0].unflatten(1, (K, group)).transpose(1, 2), _forward.ROWS)
+    blocks = -(-group // (2 * _forward.ROWS))
+    launch(
+        _forward._forward_kernel, variant, (blocks * K * B * parts, 1, 1),
+        queries, tiles(k_BTKD, keys), tiles(v_BTKD, keys), queries,
+        of_parts, group, k_BTKD.shape[1], 0, K, 1, B * parts, K * B * parts, None, 0, parts, span, stats_length, None,
+        D**-0.5 * LOG2_E, False, False, keys, D, STAGES, 2,
+        num_warps=4,
+    )  # fmt: skip
+    launch(
+        passes._merge_kernel, merging, (B * H, D // 64, 1),
+        of_parts, o_BTHD, stats_2BHS, parts, K, group, stats_length, B * H, most, D, 64,
+    )  # fmt: skip
+    return True
 
 
 def _transposed(v_BTKD: Tensor) -> Tensor:

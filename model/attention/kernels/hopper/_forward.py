@@ -23,6 +23,7 @@ from model.attention.kernels.hopper.schedule import (
     cut,
     keys_seen,
     number_of_block,
+    part_of_keys,
     tiles_of_keys,
 )
 
@@ -78,7 +79,7 @@ def _load(
     q_desc, k_desc, v_desc,
     q_smem, k_smem, v_smem,
     q_full, q_free, k_full, v_full,
-    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES,
+    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN,
     CAUSAL: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
 ):  # fmt: skip
     """Producer: of each block Q once, then K and V from the last visible key down to the first."""
@@ -89,9 +90,10 @@ def _load(
     for turn in range(0, blocks_of_program(DEALT, PLACES)):
         number = number_of_block(turn, DEALT, PLACES)
         block, head, batch = block_of_queries(number, T_Q, HEADS, BATCH, AT_ONCE, QUERIES)
-        count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, QUERIES, KEYS)
+        batch, first_key, keys = part_of_keys(batch, T_K, PARTS, SPAN)
+        count = tiles_of_keys(block, keys, OFFSET, CAUSAL, QUERIES, KEYS)
         for n in range(0, count):
-            at = (count - 1 - n) * KEYS
+            at = first_key + (count - 1 - n) * KEYS
             tile = first_tile + n
             stage, _parity = _buffer(tile)
             if tile >= STAGES:
@@ -209,7 +211,7 @@ def _compute(
     o_desc, STATS,
     q_smem, k_smem, v_smem, o_smem,
     q_full, q_free, k_full, v_full,
-    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
+    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN, T_STATS, SCALES, scale_log2,
     CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr,
     CONSUMERS: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
@@ -241,7 +243,8 @@ def _compute(
     for turn in range(0, blocks_of_program(DEALT, PLACES)):
         number = number_of_block(turn, DEALT, PLACES)
         block, head, batch = block_of_queries(number, T_Q, HEADS, BATCH, AT_ONCE, QUERIES)
-        count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, QUERIES, KEYS)
+        _batch, _first_key, keys = part_of_keys(batch, T_K, PARTS, SPAN)
+        count = tiles_of_keys(block, keys, OFFSET, CAUSAL, QUERIES, KEYS)
         end_tile = first_tile + count
         acc = gl.zeros([_ROWS, D], gl.float32, O_LAYOUT)
         first_row = (block * CONSUMERS + WHICH) * _ROWS
@@ -261,7 +264,7 @@ def _compute(
         block_barrier()
         s = warpgroup_mma_wait(0, deps=(s,))
         arrive_at(_K_FREE + stage, ALL)
-        s = _mask(s, query, (count - 1) * KEYS, column, T_K, OFFSET, CAUSAL)
+        s = _mask(s, query, (count - 1) * KEYS, column, keys, OFFSET, CAUSAL)
         row_max = gl.maximum(_row_max(s) * scale - LIFT, _LOWEST)
         p = gl.exp2(s * scale - row_max[:, None])
         row_sums = _sums_of_threads(p)
@@ -293,7 +296,7 @@ def _compute(
             block_barrier()  # Triton wants one between waits for the same mbarrier, and would put it before the turn
             s = warpgroup_mma_wait(1, deps=(s,))
             if SKEWED and cut(first_row, (count - n) * KEYS, OFFSET):
-                s = _mask(s, query, (count - 1 - n) * KEYS, column, T_K, OFFSET, CAUSAL)
+                s = _mask(s, query, (count - 1 - n) * KEYS, column, keys, OFFSET, CAUSAL)
             new_max = gl.maximum(row_max, _row_max(s) * scale - LIFT)
             if KEEPING:
                 new_max = gl.where(new_max > row_max + _SLACK, new_max, row_max)
@@ -337,13 +340,19 @@ def _compute(
         if FP8:
             share *= gl.load(SCALES + 2 * pairs + pair)
         acc = acc * gl.convert_layout(share, gl.SliceLayout(1, O_LAYOUT))[:, None]
-        tma.store_wait(0)  # the output of the block before has left
-        o.store(acc.to(o_smem.dtype))
-        fence_async_shared()
-        tma.async_copy_shared_to_global(o_desc, [batch, head, first_row, 0], o)
+        plane = BATCH * HEADS * T_STATS
+        if PARTS is None:
+            tma.store_wait(0)  # the output of the block before has left
+            o.store(acc.to(o_smem.dtype))
+            fence_async_shared()
+            tma.async_copy_shared_to_global(o_desc, [batch, head, first_row, 0], o)
+        else:  # in float32, behind the statistics: `passes._merge_kernel` rounds it
+            row = first_row + gl.arange(0, _ROWS, gl.SliceLayout(1, O_LAYOUT))[:, None]
+            number_in_row = gl.arange(0, D, gl.SliceLayout(0, O_LAYOUT))[None, :]
+            o_at = 2 * plane + ((batch * HEADS + head) * T_Q + row) * D + number_in_row
+            gl.store(STATS + o_at, acc, mask=(row < T_Q) & (number_in_row < D))
         # The maximum and the sum stay apart: at very large logits their sum would lose the smaller one's digits.
         at = (batch * HEADS + head) * T_STATS + query
-        plane = BATCH * HEADS * T_STATS
         gl.store(STATS + at, row_max, mask=query < T_Q)
         gl.store(STATS + plane + at, gl.log2(row_sum), mask=query < T_Q)
         if D == 256:  # O lies where Q was
@@ -356,11 +365,12 @@ def _compute(
 
 
 @gluon.jit(
-    do_not_specialize=("T_Q", "T_K", "OFFSET", "HEADS", "GROUP", "BATCH", "AT_ONCE", "PLACES", "T_STATS")
-)
+    do_not_specialize=("T_Q", "T_K", "OFFSET", "HEADS", "GROUP", "BATCH", "AT_ONCE", "PLACES", "PARTS", "SPAN",
+                       "T_STATS")
+)  # fmt: skip
 def _forward_kernel(
     q_desc, k_desc, v_desc, o_desc, STATS,
-    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
+    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN, T_STATS, SCALES, scale_log2,
     CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
     CONSUMERS: gl.constexpr,
 ):  # fmt: skip
@@ -390,25 +400,25 @@ def _forward_kernel(
     if CONSUMERS == 2:
         gl.warp_specialize([
             (_load, (q_desc, k_desc, v_desc, q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full,
-                     T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES, CONSUMERS)),
+                     T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN, CAUSAL, KEYS, STAGES, CONSUMERS)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 0)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 1)),
         ], [4, 4], [240, 240])  # fmt: skip
     else:
         gl.warp_specialize([
             (_load, (q_desc, k_desc, v_desc, q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full,
-                     T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES, CONSUMERS)),
+                     T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN, CAUSAL, KEYS, STAGES, CONSUMERS)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 0)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 1)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, SCALES, scale_log2,
+                        T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, PARTS, SPAN, T_STATS, SCALES, scale_log2,
                         CAUSAL, SKEWED, KEYS, D, CONSUMERS, 2)),
         ], [4, 4, 4], [160, 160, 160])  # fmt: skip

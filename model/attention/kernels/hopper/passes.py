@@ -124,6 +124,38 @@ def _backward_after_kernel(DQ32, DQ, T, H, scale, D: tl.constexpr, ROWS: tl.cons
     tl.store(DQ + ((batch * T + wide) * H + head) * D + column, dq, mask=inside)
 
 
+@triton.jit(do_not_specialize=("PARTS", "K", "GROUP", "T_STATS", "BH"))
+def _merge_kernel(
+    OF_PARTS, O, STATS, PARTS, K, GROUP, T_STATS, BH,
+    MOST: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The output of one query from those over parts of the keys, each of which counts by its sum of exponentials.
+
+    OF_PARTS has their statistics, (2, B, PARTS, K, T_STATS), a query head's at its place in the group, and then their outputs,
+    (B, PARTS, K, GROUP, D). STATS are (2, B, H, 4), as the backward reads them.
+    """
+    head = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    batch, place, of_keys = head // (K * GROUP), head % GROUP, head // GROUP % K
+    part = tl.arange(0, MOST)
+    inside = part < PARTS
+    of_part = (batch * PARTS + part) * K + of_keys
+    at = of_part * T_STATS + place
+    plane = BH // GROUP * PARTS * T_STATS
+    largest = tl.load(OF_PARTS + at, mask=inside, other=float("-inf"))
+    log_sum = tl.load(OF_PARTS + plane + at, mask=inside, other=0.0)
+    highest = tl.max(largest, 0)
+    weight = tl.exp2(largest - highest + log_sum)
+    total = tl.sum(weight, 0)
+    o_at = 2 * plane + (of_part * GROUP + place)[:, None] * D + column[None, :]
+    o = tl.load(OF_PARTS + o_at, mask=inside[:, None], other=0.0)
+    o = tl.sum(o * (weight / total)[:, None], 0)
+    tl.store(O + head * D + column, o.to(O.dtype.element_ty))
+    if tl.program_id(1) == 0:
+        tl.store(STATS + head * 4, highest)
+        tl.store(STATS + (BH + head) * 4, tl.log2(total))
+
+
 @triton.jit(do_not_specialize=("T", "H", "v_b", "v_t", "v_h"))
 def _transpose_kernel(V, OUT, T, H, v_b, v_t, v_h, D: tl.constexpr, KEYS: tl.constexpr):
     """V of 8 bits as (B, H, D, T rounded up to 16), with zeros after key T.

@@ -62,6 +62,17 @@ def block_of_keys(number, T_K, PARTS, BATCH, AT_ONCE, KEYS: gl.constexpr):
 
 
 @gluon.jit
+def part_of_keys(batch, T_K, PARTS, SPAN):
+    """(batch, first key, keys): of a batch and one of its PARTS of SPAN keys, or all keys where these are not shared."""
+    first, keys = batch * 0, T_K
+    if PARTS is not None:
+        first = batch % PARTS * SPAN
+        keys = min(SPAN, T_K - first)
+        batch = batch // PARTS
+    return batch, first, keys
+
+
+@gluon.jit
 def tiles_of_keys(block, T_K, OFFSET, CAUSAL: gl.constexpr, QUERIES: gl.constexpr, KEYS: gl.constexpr):
     """How many tiles of keys a block of queries reads: from the first key to the last that one of them sees."""
     end = T_K
@@ -192,6 +203,12 @@ def in_order(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
     """
     enough = _turns(blocks, heads, 2 * processors)
     return max((at_once for at_once in enough if at_once * head_bytes <= L2_BYTES), default=enough[0])
+
+
+def parts_of_keys(tiles: int, most: int) -> tuple[int, int]:
+    """(parts, tiles of each) among which keys are shared: at most so many, none empty, each of two tiles or more."""
+    each = max(2, -(-tiles // max(most, 1)))
+    return -(-tiles // each), each
 
 
 def work_of_blocks(

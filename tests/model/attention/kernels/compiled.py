@@ -55,6 +55,8 @@ def compile_case(
         return reports
     o, stats = hopper.forward(q, q, q, causal, query_offset)
     hopper.backward(o, q, q, q, o, stats, causal, query_offset, deterministic)
+    k = q.new_zeros(1, 1000, 1, head_dim)  # which programs share
+    hopper.forward(q[:, :1], k, k, causal, 999)
     return reports
 
 

@@ -55,7 +55,8 @@ def test_every_kernel_compiles_for_hopper_with_its_products_asynchronous_and_in_
     for case, kernels in zip(CASES, _compiled(), strict=True):
         backward = {"_backward_before_kernel", "_backward_kernel", "_backward_after_kernel"}
         fp8 = case["dtype"] == "float8_e4m3fn"
-        assert set(kernels) == {"_forward_kernel"} | ({"_transpose_kernel"} if fp8 else backward)
+        others = {"_transpose_kernel"} if fp8 else {*backward, "_merge_kernel"}
+        assert set(kernels) == {"_forward_kernel", *others}
         for name, report in kernels.items():
             # C7510 to C7515: ptxas runs wgmma one after another, for one reason or another.
             assert report["serialized"] == [], (case, name)
@@ -227,6 +228,7 @@ def test_launches_of_different_kernels_never_share_a_key(on_gpu, monkeypatch: py
         k = torch.empty(1, length + offset, 2, head_dim, dtype=q.dtype)
         o, stats = hopper.forward(q, k, k, causal, offset)
         hopper.backward(o, q, k, k, o, stats, causal, offset, deterministic)
+        hopper.forward(q[:, :1], k, k, causal, length - 1)
         if head_dim <= 128:
             q_8, k_8 = q.to(hopper.FP8), k.to(hopper.FP8)
             hopper.forward(q_8, k_8, k_8, causal, offset, torch.ones(3, 1, 2))
@@ -401,6 +403,30 @@ def test_nothing_is_launched_twice_in_the_first_call(launches) -> None:
     assert launches(64, causal=False, capture=True) == [
         (2, True)
     ]  # a capture without a call before cannot load it
+
+
+def test_keys_of_one_query_are_shared_but_in_a_capture_that_cannot_load_the_kernels(launches) -> None:
+    import torch
+
+    def kinds(capture: bool) -> list[str]:
+        """Of a query in a cache of 1,000 keys with one head, on two processors."""
+        launches(2, capture=capture)
+        launched = []
+        q, k = (torch.zeros(1, length, 1, 128, dtype=torch.float16) for length in (1, 1000))
+        with pytest.MonkeyPatch.context() as patch:
+            launch = hopper.launch
+            patch.setattr(hopper, "launched", lambda kernel, key: (kernel, key) in loaded)
+            patch.setattr(hopper, "launch", lambda kernel, key, *_, **__: launched.append((kernel, key)))
+            hopper.forward(q, k, k, True, 999)
+            assert launch is not hopper.launch
+        if not capture:
+            loaded.extend(launched)
+        return [kernel.__name__ for kernel, _ in launched]
+
+    loaded: list[object] = []
+    assert kinds(capture=True) == ["_forward_kernel"]
+    assert kinds(capture=False) == ["_forward_kernel", "_merge_kernel"]
+    assert kinds(capture=True) == ["_forward_kernel", "_merge_kernel"]
 
 
 @pytest.mark.parametrize(

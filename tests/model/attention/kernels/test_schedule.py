@@ -117,6 +117,20 @@ def test_tiles_come_head_by_head_and_the_last_queries_first_where_blocks_take_tu
         tile = schedule.next_tile(tile, first_tile, tiles, ordered)
 
 
+@pytest.mark.parametrize("tiles", range(1, 70))
+@pytest.mark.parametrize("most", [0, 1, 4, 16, 132])
+def test_keys_are_shared_among_parts_of_which_none_is_empty(tiles: int, most: int) -> None:
+    parts, each = schedule.parts_of_keys(tiles, most)
+    assert parts == 1 or (parts <= most and each >= 2)
+    assert (parts - 1) * each < tiles <= parts * each
+    keys, span = 64 * tiles - 5, 64 * each
+    shares = [schedule.part_of_keys.fn(3 * parts + part, keys, parts, span) for part in range(parts)]
+    assert all(batch == 3 for batch, _, _ in shares)
+    seen = [first + n for _, first, count in shares for n in range(count)]
+    assert seen == list(range(keys))
+    assert schedule.part_of_keys.fn(3, keys, None, None) == (3, 0, keys)
+
+
 def test_a_block_sums_up_as_many_heads_as_leave_enough_blocks() -> None:
     assert schedule.heads_per_block(blocks=128, kv_heads=8, group=4, processors=132) == 4
     assert schedule.heads_per_block(blocks=32, kv_heads=8, group=4, processors=132) == 4

@@ -73,6 +73,24 @@ FEW_PROGRAMS = {
     "late": "products",
     "seed": 1,
 }
+# One query, whose keys programs share: groups and none, a ragged last part, keys that it does not see, several batches.
+ONE_QUERY = {
+    **FP16,
+    "head_dim": 128,
+    "causal": True,
+    "lengths": [1, 700],
+    "query_offset": 699,
+    "heads": [8, 2],
+    "batch": 2,
+    "processors": 16,
+}
+SHARED_KEYS = [
+    ONE_QUERY,
+    {**ONE_QUERY, "head_dim": 64, "lengths": [1, 1300], "query_offset": 1000, "heads": [6, 2], "late": "copies"},
+    {**ONE_QUERY, **BF16, "head_dim": 256, "causal": False, "lengths": [1, 513], "heads": [3, 3], "late": "products"},
+    {**ONE_QUERY, "causal": False, "lengths": [1, 900], "logits": 3, "late": "stores"},
+    {**ONE_QUERY, "causal": False, "lengths": [1, 900], "heads": [200, 1], "late": "warps"},  # two blocks of rows
+]  # fmt: skip
 RISING = {**FP8, "logits": 4, "processors": 1}  # rows whose maximum grows from tile to tile
 SEEDS = range(3)
 
@@ -157,6 +175,16 @@ def test_two_and_three_warpgroups_give_the_same_bits(simulated: Simulated) -> No
     assert three["o"]["bits"] == two["o"]["bits"]
 
 
+def test_programs_share_the_keys_of_one_query_whatever_comes_late(simulated: Simulated) -> None:
+    for case, results in zip(SHARED_KEYS, simulated(SHARED_KEYS), strict=True):
+        assert wrong(case, results) == [], case
+    alone, shared = simulated([{**ONE_QUERY, "processors": 1}, ONE_QUERY])
+    assert alone["o"]["bits"] != shared["o"]["bits"], "sums of parts are rounded otherwise"
+    assert shared["o"]["error"] < 1.5 * alone["o"]["error"], (
+        "but none is rounded to 16 bits before it is added up"
+    )
+
+
 def test_very_large_logits_keep_their_gradients(simulated: Simulated) -> None:
     """A maximum of 1e7 and log2 of a sum would not fit into one float32 number."""
     cases = [{**HUGE, "head_dim": head_dim} for head_dim in HEAD_DIMS]
@@ -206,7 +234,7 @@ FAULTS = [
     ("_backward", "dk = warpgroup_mma_wait(0, deps=(dk_pending,))\n        arrive_at(_Q_FREE + stage)", "arrive_at(_Q_FREE + stage)\n        dk = warpgroup_mma_wait(0, deps=(dk_pending,))", {**CAUSAL, "late": "products"}),
     ("_backward", "dv, dq = warpgroup_mma_wait(0, deps", "dv, dq = warpgroup_mma_wait(1, deps", {**CAUSAL, "late": "products"}),
     # Fences, parities and turns.
-    ("_forward", "fence_async_shared()\n        tma", "tma", CAUSAL),
+    ("_forward", "fence_async_shared()\n            tma", "tma", CAUSAL),
     ("_backward", "fence_async_shared()\n            meet_at(_DS", "meet_at(_DS", CAUSAL),
     ("_backward", "fence_async_shared()\n            arrive_at(_DS", "arrive_at(_DS", SHORT),
     ("_backward", "fence_async_shared()\n        arrive_at(_DQ", "arrive_at(_DQ", CAUSAL),
@@ -234,6 +262,10 @@ FAULTS = [
     ("_forward", "acc = _scale(added, shrink_acc) if SPARING", "acc = added if SPARING", GROWING[1]),
     ("_forward", "gl.constexpr(8.0)", "gl.constexpr(800.0)", GROWING[1]),
     ("_forward", "if SKEWED and cut", "if False and cut", {**CAUSAL, "query_offset": 30, "lengths": [170, 200]}),
+    ("_forward", "at = first_key + (count", "at = (count", ONE_QUERY),
+    ("_forward", "(batch * HEADS + head) * T_Q + row", "(batch * HEADS + head) + row", ONE_QUERY),
+    ("_forward", "2 * plane + ((batch", "plane + ((batch", ONE_QUERY),
+    ("_forward", "(count - 1) * KEYS, column, keys,", "(count - 1) * KEYS, column, T_K,", {**ONE_QUERY, "lengths": [1, 513], "query_offset": 512}),
     ("_forward", "column[None, :] < seen", "column[None, :] <= seen", CAUSAL),
     ("_backward", "query[None, :] >= first_to_see", "query[None, :] > first_to_see", CAUSAL),
     ("_forward", "(batch * HEADS + head) * T_STATS", "batch * HEADS * T_STATS", CAUSAL),
