@@ -37,7 +37,7 @@ class TableCell(NamedTuple):
     Attributes:
         small: beside the text in smaller print, such as its interval.
         note: what the reader must know of it; a note of several cells is written once, below the table.
-        has_interval: whether `small` is a 95 % interval, which is said once, below the table.
+        has_interval: whether `small` is an interval or a range: what these are is said once, below the table.
     """
 
     text: str = UNKNOWN
@@ -297,7 +297,8 @@ def against(line: GroupLine) -> TableCell:
     if known and known.low is not None and known.high is not None and known.high - known.low > 100 * _VAGUE:
         return TableCell(line.rate.difference, f"no telling interval, n = {line.group.n}")
     level = " (90 %)" if TESTS in line.rate.method and line.rate.interval else ""  # all others are at 95 %
-    return TableCell(line.rate.difference or UNKNOWN, f"{line.rate.interval}{level}")
+    small = f"{line.rate.interval}{level}"
+    return TableCell(line.rate.difference or UNKNOWN, small, has_interval=bool(small))
 
 
 def verdict(line: GroupLine) -> TableCell:
@@ -356,7 +357,9 @@ def estimate_cell(estimate: Estimate | None, form: str) -> TableCell:
     ends = "" if told.low is None else interval(told, form)
     if not ends or RANGE not in told.method:
         return TableCell(number(told.median, form), ends, has_interval=bool(ends))
-    return TableCell(number(told.median, form), f"range {ends}", told.method if told.n > 1 else "")
+    return TableCell(
+        number(told.median, form), f"range {ends}", told.method if told.n > 1 else "", has_interval=True
+    )
 
 
 def _took(seconds: float) -> str:

@@ -462,23 +462,24 @@ def final_losses(study: Study) -> Iterator[str]:
         clause = f"; against the baseline, {listed(parts)}"
     if len(sizes) > 1:
         clause = f", after different amounts of text{clause}"
-    unequal = {label: study.loss_difference(label) for label in verdicts if label not in equal}
-    if any(difference.middle for difference in unequal.values()):
-        most = max(unequal, key=lambda label: abs(unequal[label].middle))
-        margin = study.design["margins"].get("loss")
-        held_against = "" if margin is None else f" (margin {margin})"
+    differences = {label: study.loss_difference(label) for label in verdicts}
+    if len(equal) < len(verdicts) and any(round(value.middle, 4) for value in differences.values()):
+        most = max(differences, key=lambda label: abs(differences[label].middle))
+        ends, margin = differences[most].ends, study.design["margins"].get("loss")
         clause += (
-            f"; over the last fifth of the steps, {most} is farthest from {study.against(most)}: "
-            f"{unequal[most].middle:+} nats per token{held_against}"
+            f"; over the last fifth of their common steps, the {'largest ' * (len(differences) > 1)}difference is that of "
+            f"{most} from {study.against(most)}: {differences[most].middle:+} nats per token "
+            f"({f'90 %: {ends[0]:+} to {ends[1]:+}' if ends else 'no interval'}; "
+            f"{'no margin' if margin is None else f'margin {margin}'})"
         )
     if f"{losses[low]:.4f}" == f"{losses[high]:.4f}":
         yield f"Final loss: {losses[low]}{f' for all {len(losses)} groups' if len(losses) > 1 else ''}{clause}."
     else:
-        ends = []
+        extremes = []
         for end in (low, high):
             alike = [label for label in losses if f"{losses[label]:.4f}" == f"{losses[end]:.4f}"]
-            ends.append(f"{losses[end]} ({listed(alike) if len(alike) <= 3 else f'{len(alike)} others'})")
-        yield f"Final losses: {' to '.join(ends)}{clause}."
+            extremes.append(f"{losses[end]} ({listed(alike) if len(alike) <= 3 else f'{len(alike)} groups'})")
+        yield f"Final losses: {' to '.join(extremes)}{clause}."
 
 
 @said("answer")
@@ -856,9 +857,9 @@ def other_gpus(study: Study) -> Iterator[str]:
 @said("limit")
 def single_runs(study: Study) -> Iterator[str]:
     singles = [label for label in study.measured if len(study.completed(label)) == 1]
-    differences, those = ("differences of single runs", "them")
+    differences, those = ("differences in speed of single runs", "them")
     if len(singles) == 1:
-        differences, those = "difference of a single run", "it"
+        differences, those = "difference in speed of a single run", "it"
     if singles and study.task != "attention":
         is_each = len(singles) == len(study.groups) > 4
         names = f"one of each of {len(singles)} groups" if is_each else listed(singles)

@@ -306,20 +306,23 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         return
     low, high = (end(medians, key=medians.__getitem__) for end in (min, max))
     texts = [f"{medians[label]:.4f}" for label in (low, high)]
-    names = [
-        _few([name(label, facts) for label in medians if f"{medians[label]:.4f}" == text]) for text in texts
-    ]
+    ends = [[name(label, facts) for label in medians if f"{medians[label]:.4f}" == text] for text in texts]
+    names = [listed(alike) if len(alike) <= _NAMED else f"{len(alike)} groups" for alike in ends]
     numbers = tuple(
         Number(f"final loss of {label}, {end}", "nats", medians[label])
         for label, end in {high: "highest", low: "lowest"}.items()
     )
-    compared = [row for row in verdicts if row.about == "loss"]
+    compared = [
+        row
+        for row in verdicts
+        if row.about == "loss" and facts.flagged.keys().isdisjoint((row.group, row.against))
+    ]
     kinds = Counter(row.kind for row in compared)
     differing = [name(row.group, facts) for row in compared if row.kind == "different"]
     judged = ""
-    if kinds and kinds.keys() == {"equivalent"}:
+    if kinds.keys() == {"equivalent"}:
         judged = ", equivalent within the margin"
-    elif kinds and kinds.keys().isdisjoint(("equivalent", "different")):
+    elif kinds and kinds.keys().isdisjoint(("equivalent", "different", "withheld")):
         judged = "; whether they agree is not decided"
     elif kinds:
         clauses = [f"{listed(differing)} differ{'s' if len(differing) == 1 else ''}"] if differing else []
@@ -327,8 +330,10 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
             clauses.append(
                 f"{equal} of {kinds.total()} {'is' if equal == 1 else 'are'} equivalent within the margin"
             )
-        if left := kinds.total() - len(differing) - equal:
+        if left := kinds.total() - len(differing) - equal - kinds["withheld"]:
             clauses.append(f"{left} {'is' if left == 1 else 'are'} not decided")
+        if unlike := kinds["withheld"]:
+            clauses.append(f"{unlike} {'is' if unlike == 1 else 'are'} not comparable")
         judged = f"; against the baseline, {listed(clauses)}"
     if texts[0] == texts[1]:
         text = f"Final loss: {texts[0]}" + (f" for all {len(medians)} groups" if len(medians) > 1 else "")
@@ -337,13 +342,15 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
     if len(amounts) > 1 and len(medians) > 1:
         judged = f", after different amounts of text{judged}"
     # A final loss is one step's; the verdicts are on many, and may order the groups otherwise.
-    unequal = [(row, row.number) for row in compared if row.kind != "equivalent" and row.number]
-    row, difference = max(unequal, key=lambda pair: abs(pair[1].value), default=(None, None))
-    if row and difference and difference.value:
-        margin = "" if difference.margin is None else f" (margin {difference.margin:g})"
+    differences = [(row, row.number) for row in compared if row.number]
+    row, most = max(differences, key=lambda pair: abs(pair[1].value), default=(None, None))
+    if row and most and round(most.value, 4) and kinds.keys() != {"equivalent"}:
+        interval = f"90 %: {row.interval}" if row.interval else "no interval"
+        margin = "no margin" if most.margin is None else f"margin {most.margin:g}"
+        which = "largest difference" if len(differences) > 1 else "difference"
         judged += (
-            f"; over the last fifth of the steps, {name(row.group, facts)} is farthest from "
-            f"{name(row.against, facts)}: {row.difference}{margin}"
+            f"; over the last fifth of their common steps, the {which} is that of {name(row.group, facts)} "
+            f"from {name(row.against, facts)}: {row.difference} ({interval}; {margin})"
         )
     yield Sentence(f"{text}{judged}.", numbers)
 
@@ -364,9 +371,10 @@ def without_result(facts: Facts) -> Iterator[Sentence]:
             continue
         words_for = (outcome.meaning if outcome.out_of_memory else outcome.short for outcome in outcomes)
         meaning = " or ".join(sorted(words_for))
-        amounts = {_amount(run) for run in runs}
-        if len(done) == len(amounts) == 1 and None not in done | amounts and done != amounts:
-            meaning += f", at {amounts.pop()} tokens"
+        amount, *others = {_amount(run) for run in runs}
+        asked_otherwise = done and amount and not others and done.isdisjoint((amount, None))
+        if asked_otherwise and all(outcome.out_of_memory for outcome in outcomes):
+            meaning += f", at {amount} tokens"
         ends.setdefault(meaning, []).append(label)
     words = []
     for meaning, labels in sorted(ends.items(), key=lambda end: len(end[1])):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import Point, points, shape_key, shapes_or_cases
 from analysis.report.answer.statement import Number, Sentence
+from analysis.report.topics import options
 from analysis.stats import grouped
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
 from analysis.verdicts.rates import ENOUGH
@@ -162,7 +163,7 @@ def _single_runs(facts: Facts, singles: Sequence[str]) -> Sentence:
     if len(singles) == len(facts.groups) > FEW:
         groups = f"one of each of {len(facts.groups)} groups"
     aim = "test them" if len(singles) > 1 else "test it"
-    of = "differences of single runs" if len(singles) > 1 else "difference of a single run"
+    of = "differences in speed of single runs" if len(singles) > 1 else "difference in speed of a single run"
     text = f"How much of the {of} ({groups}) is the machine's own, between two starts, is unknown."
     logs = f"{ENOUGH} logs of each"
     if sum(group.n > 0 for group in facts.groups) == 1:
@@ -172,7 +173,11 @@ def _single_runs(facts: Facts, singles: Sequence[str]) -> Sentence:
         return Sentence(f"{text} To {aim}, import {logs}.")
 
     runs = grouped(facts.runs, itemgetter("label"))
-    if any(len(runs[label]) == 1 for label in singles):
+    planned_once = [label for label in singles if len(runs[label]) == 1 and label not in facts.imported]
+    launches = {tuple(run["command"] or ()) for label in planned_once for run in runs[label]}
+    if any(only.startswith("repeat=") for command in launches for only in options(command, "--only")):
+        text += f" To {aim}, launch the study's other repeats too."
+    elif planned_once:
         scales = {run["scale"] for label in singles for run in runs[label]}
         (scale,) = scales if len(scales) == 1 else {None}
         where = "the study" if scale in (None, "full") else f"the study's scale `{scale}`"

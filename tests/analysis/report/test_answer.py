@@ -386,12 +386,24 @@ def test_final_losses_come_with_the_difference_that_the_verdicts_are_on() -> Non
     of_losses = next(text for text in headline(answer_of(runs, logged=[*logged, *apart])) if "Final" in text)
     assert of_losses == (
         "Final losses: 2.5001 (`flash3`) to 3.0000 (`cudnn` and `flash`); against the baseline, `flash3` differs "
-        "and 1 of 2 is equivalent within the margin; over the last fifth of the steps, `flash3` is farthest from "
-        "`cudnn`: -0.1000 nats per token (margin 0.005)."
+        "and 1 of 2 is equivalent within the margin; over the last fifth of their common steps, the "
+        "largest difference is that of `flash3` from `cudnn`: -0.1000 nats per token (90 %: -0.1000 to -0.1000; margin "
+        "0.005)."
     )
     equal = losses(["flash301", "flash302", "flash303"], 0)
     of_losses = next(text for text in headline(answer_of(runs, logged=[*logged, *equal])) if "Final" in text)
     assert of_losses.endswith(" to 3.0000 (`cudnn` and `flash`), equivalent within the margin.")
+
+
+def test_losses_of_groups_that_their_log_flags_or_that_cannot_be_compared_are_in_no_sentence_on_the_others() -> (
+    None
+):
+    runs = [*repeats("cudnn", 1.0), *repeats("flash", 1.0), *repeats("flash3", 1.1, data_fingerprint="other")]
+    logged = losses(["cudnn01", "cudnn02", "cudnn03"], 0) + losses(["flash01", "flash02", "flash03"], -0.002)
+    logged += losses(["flash301", "flash302", "flash303"], 6)
+    of_losses = next(text for text in headline(answer_of(runs, logged=logged)) if "Final" in text)
+    assert "1 of 2 is equivalent within the margin and 1 is not comparable" in of_losses
+    assert "is that of `flash` from `cudnn`: -0.0020" in of_losses.replace("difference is", "is")
 
 
 def test_a_group_that_asked_for_more_tokens_than_the_others_has_no_result_at_that_many() -> None:
@@ -403,7 +415,11 @@ def test_a_group_that_asked_for_more_tokens_than_the_others_has_no_result_at_tha
     alike = planned("math", outcome="oom_host", batch_size=4, sequence_length=256)
     assert headline(answer_of([*runs, alike]))[-1] == "No result: `math` (out of host memory)."
     several = repeats("flash", 1.0, batch_size=8, sequence_length=256)
-    assert headline(answer_of([*runs, *several, large]))[-1] == "No result: `math` (out of host memory)."
+    assert headline(answer_of([*runs, *several, large]))[-1] == (
+        "No result: `math` (out of host memory, at 1 x 16,384 tokens)."
+    )
+    unsupported = planned("flex", outcome="unsupported", batch_size=1, sequence_length=16384)
+    assert headline(answer_of([*runs, unsupported]))[-1] == "No result: `flex` (unsupported)."
 
 
 def test_an_expected_failure_is_a_result_and_another_is_not() -> None:
@@ -571,7 +587,7 @@ def test_one_run_against_several_is_not_called_single_runs() -> None:
     assert flash.inference == "", "nothing is inferred without an interval"
     (limit,) = [sentence.text for sentence in answer.cannot_say if "single run" in sentence.text]
     assert limit == (
-        "How much of the difference of a single run (`flash`) is the machine's own, between two starts, is "
+        "How much of the difference in speed of a single run (`flash`) is the machine's own, between two starts, is "
         "unknown. To test it, write `repeats: 6` in the study."
     )
 
@@ -586,7 +602,7 @@ def test_a_group_whose_other_repeats_failed_is_told_to_be_retried_and_not_to_hav
         if "single run" in sentence.text
     ]
     assert limit == (
-        "How much of the difference of a single run (`flash`) is the machine's own, between two starts, is unknown. "
+        "How much of the difference in speed of a single run (`flash`) is the machine's own, between two starts, is unknown. "
         "Other runs of `flash` did not complete: `runner retry study` starts them again."
     )
     limits = [
@@ -618,6 +634,13 @@ def test_repeats_are_to_be_written_in_the_scale_that_ran() -> None:
     assert limit.endswith("To test them, write `repeats: 6` in the study's scale `laptop`.")
 
 
+def test_of_a_launch_of_some_repeats_the_others_are_asked_for() -> None:
+    command = ["runner", "launch", "s.yaml", "--only", "repeat=1"]
+    runs = [planned(label, 0.3, command=command) for label in ("cudnn", "flash")]
+    (limit,) = [sentence.text for sentence in answer_of(runs).cannot_say if "single runs" in sentence.text]
+    assert limit.endswith("To test them, launch the study's other repeats too.")
+
+
 def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_listed() -> None:
     (limit,) = [
         sentence.text
@@ -625,7 +648,7 @@ def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_lis
         if "single" in sentence.text
     ]
     assert limit.startswith(
-        "How much of the differences of single runs (one of each of 5 groups) is the machine's own"
+        "How much of the differences in speed of single runs (one of each of 5 groups) is the machine's own"
     )
 
 

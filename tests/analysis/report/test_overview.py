@@ -66,7 +66,7 @@ def test_in_place_of_an_interval_that_is_wider_than_its_value_is_the_range_of_th
     cell = estimated(lambda group: group, "#,.3g")
     line: Any = type("Line", (), {"group": wide})
     reason = "no interval, but the range of all 3 runs, as the interval is wider than the value"
-    assert cell(line) == TableCell("18.5", "range 18.3 \N{EN DASH} 32.2", reason)
+    assert cell(line) == TableCell("18.5", "range 18.3 \N{EN DASH} 32.2", reason, has_interval=True)
     (panel,) = overview_of({"a": wide, "b": estimate(18, 17, 19)}).panels
     assert panel.ranges == 1 and [(bar.end, bar.low, bar.high) for bar in panel.bars] == [
         (57.45, 56.83, 100.0), (55.9, 52.8, 59.01),
