@@ -297,9 +297,10 @@ def order_of(study: Study) -> str:
 @text(r"Beside a value: .*", "p.note")
 def what_intervals_are(spot: Spot, match: re.Match[str]) -> str:
     steps = "calls" if spot.study.task == "attention" else "records"
+    losses = " (of losses: seeds)" if spot.study.task == "training" else ""
     return (
-        "Beside a value: its 95 % interval, unless another level is marked, over runs (of losses: seeds) or, of a single "
-        f"run, over its {steps}; a range is of all of these."
+        f"Beside a value: its 95 % interval, unless another level is marked, over runs{losses} or, of a single run, over "
+        f"its {steps}; a range is of all of these."
     )
 
 
