@@ -312,47 +312,54 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         Number(f"final loss of {label}, {end}", "nats", medians[label])
         for label, end in {high: "highest", low: "lowest"}.items()
     )
-    compared = [
-        row
-        for row in verdicts
-        if row.about == "loss" and facts.flagged.keys().isdisjoint((row.group, row.against))
-    ]
-    kinds = Counter(row.kind for row in compared)
-    differing = [name(row.group, facts) for row in compared if row.kind == "different"]
-    judged = ""
-    if kinds.keys() == {"equivalent"}:
-        judged = ", equivalent within the margin"
-    elif kinds and kinds.keys().isdisjoint(("equivalent", "different", "withheld")):
-        judged = "; whether they agree is not decided"
-    elif kinds:
-        clauses = [f"{listed(differing)} differ{'s' if len(differing) == 1 else ''}"] if differing else []
-        if equal := kinds["equivalent"]:
-            clauses.append(
-                f"{equal} of {kinds.total()} {'is' if equal == 1 else 'are'} equivalent within the margin"
-            )
-        if left := kinds.total() - len(differing) - equal - kinds["withheld"]:
-            clauses.append(f"{left} {'is' if left == 1 else 'are'} not decided")
-        if unlike := kinds["withheld"]:
-            clauses.append(f"{unlike} {'is' if unlike == 1 else 'are'} not comparable")
-        judged = f"; against the baseline, {listed(clauses)}"
     if texts[0] == texts[1]:
         text = f"Final loss: {texts[0]}" + (f" for all {len(medians)} groups" if len(medians) > 1 else "")
     else:
         text = f"Final losses: {texts[0]} ({names[0]}) to {texts[1]} ({names[1]})"
     if len(amounts) > 1 and len(medians) > 1:
-        judged = f", after different amounts of text{judged}"
-    # A final loss is one step's; the verdicts are on many, and may order the groups otherwise.
+        text += ", after different amounts of text"
+    compared = [
+        row
+        for row in verdicts
+        if row.about == "loss" and facts.flagged.keys().isdisjoint((row.group, row.against))
+    ]
+    yield Sentence(f"{text}{_agreement(compared, facts)}{_largest_difference(compared, facts)}.", numbers)
+
+
+def _agreement(compared: Sequence[VerdictRow], facts: Facts) -> str:
+    """`; whether they agree is not decided`, of losses; empty where none is compared."""
+    kinds = Counter(row.kind for row in compared)
+    if not kinds:
+        return ""
+    if kinds.keys() == {"equivalent"}:
+        return ", equivalent within the margin"
+    if kinds.keys().isdisjoint(("equivalent", "different", "withheld")):
+        return "; whether they agree is not decided"
+    differing = [name(row.group, facts) for row in compared if row.kind == "different"]
+    clauses = [f"{listed(differing)} differ{'s' if len(differing) == 1 else ''}"] if differing else []
+    undecided = kinds.total() - sum(kinds[kind] for kind in ("different", "equivalent", "withheld"))
+    others = (
+        (kinds["equivalent"], f" of {kinds.total()}", "equivalent within the margin"),
+        (undecided, "", "not decided"),
+        (kinds["withheld"], "", "not comparable"),
+    )
+    clauses += [f"{n}{of} {'is' if n == 1 else 'are'} {what}" for n, of, what in others if n]
+    return f"; against the baseline, {listed(clauses)}"
+
+
+def _largest_difference(compared: Sequence[VerdictRow], facts: Facts) -> str:
+    """Of the verdicts on losses, unless all are equivalent: final losses, of one step, may hide it."""
     differences = [(row, row.number) for row in compared if row.number]
     row, most = max(differences, key=lambda pair: abs(pair[1].value), default=(None, None))
-    if row and most and round(most.value, 4) and kinds.keys() != {"equivalent"}:
-        interval = f"90 %: {row.interval}" if row.interval else "no interval"
-        margin = "no margin" if most.margin is None else f"margin {most.margin:g}"
-        which = "largest difference" if len(differences) > 1 else "difference"
-        judged += (
-            f"; over the last fifth of their common steps, the {which} is that of {name(row.group, facts)} "
-            f"from {name(row.against, facts)}: {row.difference} ({interval}; {margin})"
-        )
-    yield Sentence(f"{text}{judged}.", numbers)
+    if not row or not most or not round(most.value, 4) or all(row.kind == "equivalent" for row in compared):
+        return ""
+    interval = f"90 %: {row.interval}" if row.interval else "no interval"
+    margin = "no margin" if most.margin is None else f"margin {most.margin:g}"
+    which = "largest difference" if len(differences) > 1 else "difference"
+    return (
+        f"; over the last fifth of their common steps, the {which} is that of {name(row.group, facts)} "
+        f"from {name(row.against, facts)}: {row.difference} ({interval}; {margin})"
+    )
 
 
 def _amount(run: Run) -> str | None:
