@@ -405,6 +405,32 @@ def test_losses_of_groups_that_their_log_flags_or_that_cannot_be_compared_are_in
     assert "1 of 2 is equivalent within the margin and 1 is not comparable" in of_losses
     assert "is that of `flash` from `cudnn`: -0.0020" in of_losses.replace("difference is", "is")
 
+    finding = {"level": "error", "sentence": "`flash3`: its loss is far from the others'.", "check": "loss"}
+    wrong_log = {"format": "lsai", "findings": [finding]}
+    logs = [*repeats("cudnn", 1.0), *repeats("flash", 1.0), *repeats("flash3", 1.1, imported=wrong_log)]
+    *_, of_losses, _, left_out = headline(
+        answer_of([*logs, planned("math", outcome="oom_gpu")], logged=logged)
+    )
+    assert of_losses == "Final loss: 3.0000 for all 2 groups, equivalent within the margin."
+    assert left_out == "Left out of this answer, flagged in its log: `flash3` (loss)."
+
+
+def test_of_many_groups_with_one_final_loss_the_number_is_said() -> None:
+    runs = [run for n in range(4) for run in repeats(f"b{n}", 1.0)]
+    runs += repeats("other", 1.0, final_loss=2.5)
+    of_losses = next(text for text in headline(answer_of(runs)) if "Final" in text)
+    assert of_losses.startswith("Final losses: 2.5000 (`other`) to 3.0000 (4 groups)")
+
+
+def test_an_imported_log_beside_runs_is_not_told_to_write_repeats() -> None:
+    log = planned("lsai", 0.3, imported={"format": "lsai"})
+    (limit,) = [
+        sentence.text
+        for sentence in answer_of([*repeats("cudnn", 1), log]).cannot_say
+        if "single run" in sentence.text
+    ]
+    assert limit.endswith("To test it, import 6 logs of each.")
+
 
 def test_a_group_that_asked_for_more_tokens_than_the_others_has_no_result_at_that_many() -> None:
     runs = repeats("cudnn", 1.0, batch_size=4, sequence_length=256)
