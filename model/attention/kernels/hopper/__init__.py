@@ -65,14 +65,23 @@ def forward(
     device, kernel = q_BTHD.device, _forward._forward_kernel
     ROWS, keys = _forward.ROWS, _forward.KEYS[D]
     processors = _processors(device)
-    if T == 1 and not fp8:
-        seen = min(T_K, query_offset + 1) if causal else T_K
-        most = processors // (B * K)
+
+    def variant(consumers: int, table: Tensor | None) -> tuple[Hashable, ...]:
+        skewed = causal and schedule.skewed(query_offset, consumers * ROWS, keys)
+        return device, q_BTHD.dtype, D, causal, skewed, consumers, table is None
+
+    def share_keys() -> bool:
+        """One query's, if there are enough of them; whether it is done."""
+        if T > 1 or fp8:
+            return False
+        seen, most = min(T_K, query_offset + 1) if causal else T_K, processors // (B * K)
         parts, each = schedule.parts_of_keys(-(-seen // keys), most)
-        if parts > 1 and _of_parts(
-            q_BTHD, k_BTKD[:, :seen], v_BTKD[:, :seen], o_BTHD, stats_2BHS, parts, each * keys, most
-        ):
-            return o_BTHD, stats_2BHS
+        k, v = k_BTKD[:, :seen], v_BTKD[:, :seen]
+        return parts > 1 and _of_parts(q_BTHD, k, v, o_BTHD, stats_2BHS, parts, each * keys, most)
+
+    # A capture of few keys may need the plain kernel.
+    if launched(kernel, variant(2, None)) and share_keys():
+        return o_BTHD, stats_2BHS
     chosen = _forward.consumers(D, causal, T, T_K, B * H, processors)
     blocks = -(-T // (chosen * ROWS))
     turn = schedule.in_step(blocks, B * H, processors, causal)
@@ -81,10 +90,6 @@ def forward(
         dealt = _dealt(device, T, T_K, query_offset, B * H, turn, chosen * ROWS, keys, causal)
 
     v = tiles(_transposed(v_BTKD), D, keys) if fp8 else tiles(v_BTKD, keys)
-
-    def variant(consumers: int, table: Tensor | None) -> tuple[Hashable, ...]:
-        skewed = causal and schedule.skewed(query_offset, consumers * ROWS, keys)
-        return device, q_BTHD.dtype, D, causal, skewed, consumers, table is None
 
     for consumers, table in _todo((chosen, dealt), variant):
         key = variant(consumers, table)
@@ -95,6 +100,7 @@ def forward(
             stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, table, places, None, None, _padded(T), scales_3BK, D**-0.5 * LOG2_E, causal, key[4], keys, D, STAGES, consumers,
             num_warps=4,
         )  # fmt: skip
+    share_keys()  # whose results then count
     return o_BTHD, stats_2BHS
 
 

@@ -408,16 +408,16 @@ def test_nothing_is_launched_twice_in_the_first_call(launches) -> None:
 def test_keys_of_one_query_are_shared_but_in_a_capture_that_cannot_load_the_kernels(launches) -> None:
     import torch
 
-    def kinds(capture: bool) -> list[str]:
-        """Of a query in a cache of 1,000 keys with one head, on two processors."""
+    def kinds(capture: bool, cached: int = 1000) -> list[str]:
+        """Of a query in a cache of so many keys with one head, on two processors."""
         launches(2, capture=capture)
         launched = []
-        q, k = (torch.zeros(1, length, 1, 128, dtype=torch.float16) for length in (1, 1000))
+        q, k = (torch.zeros(1, length, 1, 128, dtype=torch.float16) for length in (1, cached))
         with pytest.MonkeyPatch.context() as patch:
             launch = hopper.launch
             patch.setattr(hopper, "launched", lambda kernel, key: (kernel, key) in loaded)
             patch.setattr(hopper, "launch", lambda kernel, key, *_, **__: launched.append((kernel, key)))
-            hopper.forward(q, k, k, True, 999)
+            hopper.forward(q, k, k, True, cached - 1)
             assert launch is not hopper.launch
         if not capture:
             loaded.extend(launched)
@@ -425,8 +425,11 @@ def test_keys_of_one_query_are_shared_but_in_a_capture_that_cannot_load_the_kern
 
     loaded: list[object] = []
     assert kinds(capture=True) == ["_forward_kernel"]
-    assert kinds(capture=False) == ["_forward_kernel", "_merge_kernel"]
-    assert kinds(capture=True) == ["_forward_kernel", "_merge_kernel"]
+    first_call = kinds(capture=False)
+    assert first_call == ["_forward_kernel", "_forward_kernel", "_merge_kernel"], "and the last results count"
+    assert kinds(capture=True) == kinds(capture=False) == ["_forward_kernel", "_merge_kernel"]
+    plain = loaded[0]
+    assert kinds(capture=True, cached=100) == ["_forward_kernel"] and loaded[0] is plain
 
 
 @pytest.mark.parametrize(
