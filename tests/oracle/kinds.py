@@ -159,10 +159,12 @@ def trained(study: Study) -> Iterator[str]:
 def prompts_read(study: Study) -> Iterator[str]:
     if study.task == "inference":
         settings = study.runs[0].config["inference"]
-        new_tokens = [run.config["inference"]["new_tokens"] for run in study.runs]
+        new_tokens = [n for run in study.runs if (n := run.config["inference"]["new_tokens"])]
+        readers = dict.fromkeys(run.label for run in study.runs if not run.config["inference"]["new_tokens"])
+        but = f" (not {listed(list(readers))})" if readers else ""
         yield (
             f"{_model(study.runs)} read {settings['steps']} batches of {settings['batch_size']} prompts of "
-            f"{settings['prompt_length']} tokens and decoded {span(new_tokens)} tokens after the last"
+            f"{settings['prompt_length']} tokens and decoded {span(new_tokens)} tokens after the last{but}"
             f"{_where(study.runs)}{_under(study)}."
         )
 
@@ -863,7 +865,10 @@ def single_runs(study: Study) -> Iterator[str]:
     if singles and study.task != "attention":
         is_each = len(singles) == len(study.groups) > 4
         names = f"one of each of {len(singles)} groups" if is_each else listed(singles)
-        advice = f"To test {those}, write repeats: 6 in the study."
+        if len({run.key for run in study.runs}) > 1:
+            advice = f"To test {those}, launch the study's other repeats too."
+        else:
+            advice = f"To test {those}, write repeats: 6 in the study."
         if study.imported:
             advice = f"To test {those}, import 6 logs of each."
         if len(study.measured) == 1:

@@ -175,10 +175,16 @@ def _single_runs(facts: Facts, singles: Sequence[str]) -> Sentence:
     runs = grouped(facts.runs, itemgetter("label"))
     planned_once = [label for label in singles if len(runs[label]) == 1 and label not in facts.imported]
     launches = {tuple(run["command"] or ()) for label in planned_once for run in runs[label]}
-    if any(only.startswith("repeat=") for command in launches for only in options(command, "--only")):
+    left_out = any(only.startswith("repeat=") for command in launches for only in options(command, "--only"))
+    scales = {run["scale"] for label in planned_once for run in runs[label]}
+    repeats = {
+        (run["scale"], run["seed"], run["repeat"])
+        for run in facts.runs
+        if run["scale"] in scales and run["label"] not in facts.imported
+    }
+    if left_out or len(repeats) > len(scales):  # as where others have more
         text += f" To {aim}, launch the study's other repeats too."
     elif planned_once:
-        scales = {run["scale"] for label in singles for run in runs[label]}
         (scale,) = scales if len(scales) == 1 else {None}
         where = "the study" if scale in (None, "full") else f"the study's scale `{scale}`"
         text += f" To {aim}, write `repeats: {ENOUGH}` in {where}."

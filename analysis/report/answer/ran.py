@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analysis.report.answer.statement import Number, Sentence
 from analysis.report.models import parameters
-from analysis.report.topics import options
+from analysis.report.topics import groups, options
 from analysis.stats import grouped
 from analysis.verdicts.groups import factors
 from analysis.verdicts.values import devices
@@ -145,9 +145,11 @@ def _prompts(runs: Sequence[Run]) -> str:
     steps, sizes, lengths = (
         span({config[key] for config in asked}) for key in ("steps", "batch_size", "prompt_length")
     )
-    new = {config["new_tokens"] for config in asked}
+    new = {config["new_tokens"] for config in asked} - {0}
     decode = "decoded" if _completed(runs) else "decode"
-    decoded = f" and {decode} {span(new)} token{'s' * (new != {1})} after the last" if any(new) else ""
+    alone = dict.fromkeys(run["label"] for run in runs if not run["config"]["inference"]["new_tokens"])
+    but = f" (not {groups(list(alone))})" if alone else ""
+    decoded = f" and {decode} {span(new)} token{'s' * (new != {1})} after the last{but}" if new else ""
     prompts = "1 prompt" if sizes == "1" else f"{sizes} prompts"
     read = "read" if _completed(runs) else f"{'were' if len(_parameter_counts(runs)) > 1 else 'was'} to read"
     return f"{read} {steps} batches of {prompts} of {lengths} tokens{decoded}"

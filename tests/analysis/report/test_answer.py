@@ -614,7 +614,7 @@ def test_one_run_against_several_is_not_called_single_runs() -> None:
     (limit,) = [sentence.text for sentence in answer.cannot_say if "single run" in sentence.text]
     assert limit == (
         "How much of the difference in speed of a single run (`flash`) is the machine's own, between two starts, is "
-        "unknown. To test it, write `repeats: 6` in the study."
+        "unknown. To test it, launch the study's other repeats too."
     )
 
 
@@ -665,6 +665,15 @@ def test_of_a_launch_of_some_repeats_the_others_are_asked_for() -> None:
     runs = [planned(label, 0.3, command=command) for label in ("cudnn", "flash")]
     (limit,) = [sentence.text for sentence in answer_of(runs).cannot_say if "single runs" in sentence.text]
     assert limit.endswith("To test them, launch the study's other repeats too.")
+
+
+def test_of_a_group_that_was_launched_less_often_the_others_repeats_are_asked_for() -> None:
+    answer = answer_of([*repeats("cudnn", 1), planned("flash", 0.3)])
+    (limit,) = [sentence.text for sentence in answer.cannot_say if "single run" in sentence.text]
+    assert limit.endswith("To test it, launch the study's other repeats too.")
+    other_scale = answer_of([*repeats("cudnn", 1), planned("flash", 0.3, scale="laptop")])
+    (limit,) = [sentence.text for sentence in other_scale.cannot_say if "single run" in sentence.text]
+    assert limit.endswith("To test it, write `repeats: 6` in the study's scale `laptop`.")
 
 
 def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_listed() -> None:
