@@ -27,14 +27,15 @@ _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")
 _LEAST = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS least_{part}" for part in _OF_FLOOR)
 _SQL = Template(f"""\
 WITH profiles AS (
-  SELECT run_id, attempt, {part_columns()}
+  SELECT run_id, attempt, {part_columns()}, bool_or(by_name) AS by_name
   FROM step_profile WHERE study = $study AND phase = '${{phase}}' GROUP BY run_id, attempt
 ), floors AS (
   SELECT run_id, attempt, {_LEAST}
   FROM step_floor WHERE study = $study AND phase = '${{phase}}' GROUP BY run_id, attempt
 )
 SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, ${{timed}},
-  p.* EXCLUDE (run_id, attempt), f.* EXCLUDE (run_id, attempt)
+  p.* EXCLUDE (run_id, attempt) REPLACE (coalesce(p.by_name, ${{unmarked}}, false) AS by_name),
+  f.* EXCLUDE (run_id, attempt)
 FROM runs r
 JOIN profiles p ON p.run_id = r.run_id AND p.attempt = r.measured_attempt
 LEFT JOIN floors f ON f.run_id = r.run_id AND f.attempt = r.measured_attempt
@@ -51,6 +52,7 @@ class Profiled:
         noun: what readers call one of it.
         phase: what the tables call it.
         timed: SQL of its seconds, its floor and the floor's percentage, from `runs r`.
+        unmarked: SQL of whether older records tell attention by its kernels' names alone.
         which: which ones were profiled.
         floor: what its floor is made of.
         parts: that it can have.
@@ -59,6 +61,7 @@ class Profiled:
     noun: str
     phase: str
     timed: str
+    unmarked: str
     which: str
     floor: str
     parts: tuple[str, ...]
@@ -66,7 +69,7 @@ class Profiled:
     @property
     def sql(self) -> str:
         """A row for each completed run with a profile of it."""
-        return _SQL.safe_substitute(phase=self.phase, timed=self.timed)
+        return _SQL.safe_substitute(phase=self.phase, timed=self.timed, unmarked=self.unmarked)
 
     def build(self, rows: list[Row], styles: Styles) -> Figure | None:
         """A bar for each group, and one of its floor."""
@@ -91,7 +94,8 @@ class Profiled:
             {"label": row["label"], "run": run_name(row), "value": whole_seconds(row) / factor}
             for row in rows
         ]
-        timed = {label: row for label, row in middles.items() if whole_seconds(row)}
+        wrong = self._wrong(rows)
+        timed = {label: row for label, row in middles.items() if whole_seconds(row) and label not in wrong}
         return Figure(
             spec=stacked_bars(bars, wholes, labels, shown, f"{unit} per {self.noun}"),
             caption=self._caption(rows),
@@ -148,14 +152,21 @@ class Profiled:
                 f" In {len(differing)} of {counted(len(by_label(rows)), 'group')} these took over "
                 f"{UNLIKE:.0f} % longer or shorter than the timed ones."
             )
-        if wrong := impossible(
-            {**row, "seconds": whole_seconds(row)} for row in rows if self.phase == "step"
-        ):
+        if named := list(by_label(row for row in rows if row["by_name"])):
+            which = "" if len(named) == len(by_label(rows)) else f" in {in_a_row(named)}"
+            how += (
+                f" Attention's kernels were told by their names{which}: what else a backend launches counts "
+                "as other parts."
+            )
+        if wrong := self._wrong(rows):
             how += (
                 f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so some "
                 "kernels count as other parts."
             )
         return f"{middle_run(f'timed {self.noun}')} Attention includes its products. {how}"
+
+    def _wrong(self, rows: list[Row]) -> dict[str, tuple[float, float]]:
+        return impossible({**row, "phase": self.phase} for row in rows)
 
     def _table(
         self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float
@@ -188,6 +199,7 @@ _STEP = Profiled(
     noun="step",
     phase="step",
     timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
+    unmarked="coalesce(r.config->>'$.train.compile', r.config->>'$.inference.compile')::BOOLEAN",
     which="a few steps after the last one of the run",
     floor="products and causal attention at those of products, the rest at the memory bandwidth.",
     parts=tuple(PART_NAMES),
@@ -206,6 +218,7 @@ _TOKEN = Profiled(
         "r.decode_seconds AS timed_seconds, r.decode_floor_seconds AS floor_seconds, "
         "r.decode_floor_percentage AS floor_percentage"
     ),
+    unmarked="(r.config->>'$.inference.cuda_graphs')::BOOLEAN",
     which="a few more tokens at the median position, after the run",
     floor=("weights, keys and values read once, or the products where these take longer."),
     parts=FORWARD_PARTS,

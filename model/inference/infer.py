@@ -21,7 +21,7 @@ from model.training.audit import Judge
 from model.training.feed import Feed
 from model.training.llama import Attend, Cache, Llama, compile_block, drawn
 from model.training.meter import Meter, clock, no_collector
-from model.training.profile import mark
+from model.training.profile import Work, mark
 
 Asked = Callable[[], bool]
 Read = Callable[[Tensor], tuple[Tensor, Tensor]]  # as `next_token`, of a model and a cache
@@ -222,13 +222,17 @@ class Inferred:
     ) -> None:
         self.config, self.model = config, model
         self._cache, self._prompts_BT = cache, prompts_BT
-        self._read: Read = graphs or partial(next_token, model, cache)
+        self._eager: Read = partial(next_token, model, cache)
+        self._read = graphs or self._eager
 
     @property
-    def phases(self) -> dict[Phase, Callable[[], None]]:
+    def phases(self) -> dict[Phase, Work]:
         """Prefills; and decoding, where the run has done it."""
-        decoding: dict[Phase, Callable[[], None]] = {"decode": self.decode}
-        return {"step": self.prefill, **(decoding if self.config.inference.new_tokens else {})}
+        phases: dict[Phase, Work] = {"step": Work(self.prefill, self.prefill)}
+        if self.config.inference.new_tokens:
+            timed, launched = (partial(self._decode, read) for read in (self._read, self._eager))
+            phases["decode"] = Work(timed, launched)
+        return phases
 
     @torch.inference_mode()
     def prefill(self) -> None:
@@ -237,8 +241,8 @@ class Inferred:
             prefill(self.model, self._cache, self._prompts_BT)
 
     @torch.inference_mode()
-    def decode(self) -> None:
-        """One token of each sample, with the median number of keys. Which one it is changes no work."""
+    def _decode(self, read: Read) -> None:
+        """Decode a token of each sample, with the median number of keys. Which one it is changes no work."""
         self._cache.length = self.config.inference.median_keys - 1
         with mark("forward"):
-            self._read(self._prompts_BT[:, -1:])
+            read(self._prompts_BT[:, -1:])

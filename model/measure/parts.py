@@ -104,7 +104,11 @@ def split(
     seconds = {part: microseconds / 1e6 / steps for part, microseconds in totals.items()}
     seconds["idle"] = max(0.0, step_seconds - sum(seconds.values()))
     beside = {part: microseconds / 1e6 / steps for part, microseconds in hidden.items()}
-    return [PartTime(part=part, seconds=seconds[part], hidden_seconds=beside.get(part)) for part in PARTS]
+    by_name = attention is not None
+    return [
+        PartTime(part=part, seconds=seconds[part], hidden_seconds=beside.get(part), by_name=by_name)
+        for part in PARTS
+    ]
 
 
 _Times = list[tuple[float, float]]  # starts and ends

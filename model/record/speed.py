@@ -156,6 +156,11 @@ class PartTime(Frozen):
         ge=0,
         description="More of the same, beside other work; None of other parts.",
     )
+    by_name: bool | None = Field(
+        None,
+        description="Whether attention's kernels were told by their names alone, so that what else a backend "
+        "launched counts as other parts; None in older records.",
+    )
 
 
 class StepProfile(Frozen):

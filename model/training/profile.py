@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
@@ -36,6 +37,19 @@ _LAUNCH = (
 )
 
 
+@dataclass(frozen=True)
+class Work:
+    """One more step, or one more decoded token of each sample.
+
+    Attributes:
+        timed: does it as the run did.
+        launched: does it without CUDA graphs, which hide where each kernel was launched.
+    """
+
+    timed: Callable[[], None]
+    launched: Callable[[], None]
+
+
 class Done(Protocol):
     """A run after its last step, which can do more steps."""
 
@@ -43,8 +57,8 @@ class Done(Protocol):
     model: Llama
 
     @property
-    def phases(self) -> dict[Phase, Callable[[], None]]:
-        """Does one step, or decodes one token."""
+    def phases(self) -> dict[Phase, Work]:
+        """What it can do more of."""
 
 
 def mark(name: str) -> record_function:
@@ -62,7 +76,9 @@ def profiled(done: Done, run_id: str, attempt: int, kernels: Kernels | None) -> 
     device, on_gpu = done.config.device, done.config.device == "cuda"
     # All of them before the first mark, as each costs the host a little.
     unwatched = {
-        phase: _timed(device, work, _count(phase, device)) for phase, work in done.phases.items() if on_gpu
+        phase: _timed(device, work.timed, _count(phase, device))
+        for phase, work in done.phases.items()
+        if on_gpu
     }
     phases = {phase: _profiled(done, phase, kernels, unwatched.get(phase)) for phase in done.phases}
     return StepProfile(
@@ -89,9 +105,8 @@ def _profiled(
         unwatched: seconds of a step without the profiler; None on a CPU.
     """
     device, compiles = done.config.device, done.config.train.compile or done.config.inference.compile
-    # In compiled blocks and in CUDA graphs, attention's kernels are told by their names alone.
-    unmarked = compiles if phase == "step" else done.config.inference.cuda_graphs
-    steps, work = _count(phase, device), done.phases[phase]
+    unmarked = compiles and phase == "step"  # in compiled blocks, kernels are told by their names alone
+    steps, work = _count(phase, device), done.phases[phase].launched
     _mark(done.model, inside=compiles == (phase == "decode"))  # once
     if unwatched is not None:
         watched(device, work)  # the first time, the tracer starts

@@ -21,7 +21,7 @@ from model.training.keeper import Checkpoints, Keeper
 from model.training.llama import Block, Llama, compile_block, drawn
 from model.training.meter import Meter, Trail, no_collector
 from model.training.parallel.world import ALONE, World
-from model.training.profile import mark
+from model.training.profile import Work, mark
 from model.training.step import TrainingStep
 
 Report = Callable[[StepRecord], None]
@@ -117,9 +117,9 @@ class Trained:
         self._train_on, self._stream, self._done = train_on, stream, config.train.steps
 
     @property
-    def phases(self) -> dict[Phase, Callable[[], None]]:
+    def phases(self) -> dict[Phase, Work]:
         """Training has one."""
-        return {"step": self.step}
+        return {"step": Work(self.step, self.step)}
 
     def step(self) -> None:
         """Do one more step, with marks where its parts begin and end."""

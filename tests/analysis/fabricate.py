@@ -332,6 +332,7 @@ def inferred(
     seconds: float = 0.1,
     decode_seconds: float | None = 0.01,
     profiled: bool = False,
+    cuda_graphs: bool = False,
     **changes: Any,
 ) -> Folder:
     """A completed run of inference: ten prefills, the first two of warm-up and slow, and four decoded positions.
@@ -341,8 +342,9 @@ def inferred(
         profiled: with the ceilings of its GPU, and profiles in which it is idle for a tenth.
     """
     section = InferenceConfig(
-        steps=10, warmup_steps=2, batch_size=2, prompt_length=1000, new_tokens=4 if decode_seconds else 0
-    )
+        steps=10, warmup_steps=2, batch_size=2, prompt_length=1000, new_tokens=4 if decode_seconds else 0,
+        cuda_graphs=cuda_graphs,
+    )  # fmt: skip
     settings = {"attention": backend, "task": "inference", "data": DataConfig(path="text.parquet")}
     config = RunConfig(**settings, inference=section)  # type: ignore[arg-type]
     run_id = changes.pop("run_id", f"{backend}-infers")

@@ -283,25 +283,26 @@ def of_profiles(facts: Facts, step: str) -> Iterator[Sentence]:
     Args:
         step: what a step is called.
     """
-    if wrong := impossible([row for row in facts.profiles if row["phase"] == "step"]):
-        groups = listed(
-            [
-                f"{group_name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
-                for label, (took, least) in wrong.items()
-            ]
-        )
-        times = (
-            Number(f"{what} of a profiled {step} of {label}", "ms", 1e3 * seconds)
-            for label, both in wrong.items()
-            for what, seconds in zip(("attention", "least possible attention"), both, strict=True)
-        )
-        yield Sentence(
-            f"The figure of where the time of a {step} goes is wrong for {groups}: attention would take "
-            "less than it can, so the profile counts some of its kernels as other parts.",
-            tuple(times),
-        )
     for phase, noun in (("step", step), ("decode", "decoded token")):
-        if differing := unlike(row for row in facts.profiles if row["phase"] == phase):
+        profiles = [row for row in facts.profiles if row["phase"] == phase]
+        if wrong := impossible(profiles):
+            groups = listed(
+                [
+                    f"{group_name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
+                    for label, (took, least) in wrong.items()
+                ]
+            )
+            times = (
+                Number(f"{what} of a profiled {noun} of {label}", "ms", 1e3 * seconds)
+                for label, both in wrong.items()
+                for what, seconds in zip(("attention", "least possible attention"), both, strict=True)
+            )
+            yield Sentence(
+                f"The figure of where the time of a {noun} goes is wrong for {groups}: attention would take "
+                "less than it can, so the profile counts some of its kernels as other parts.",
+                tuple(times),
+            )
+        if differing := unlike(profiles):
             groups = listed([f"{group_name(label)} ({more:+.1f} %)" for label, more in differing.items()])
             numbers = (
                 Number(f"profiled {noun} over timed {noun} of {label}, change", "percent", more)

@@ -9,7 +9,7 @@ import torch
 from torch._C._autograd import DeviceType
 
 from model import attention
-from model.inference.infer import infer
+from model.inference.infer import Inferred, infer
 from model.measure.parts import PARTS, part_of
 from model.measure.profiler import watched
 from model.record import backends
@@ -173,8 +173,38 @@ def test_the_decoded_token_meets_the_median_number_of_keys(corpus):
 
     run.model.blocks[0].attention.attend = recording_attend
     for phase in ("step", "decode", "decode"):
-        run.phases[phase]()
+        run.phases[phase].timed()
     assert lengths == [(PROMPT, PROMPT), (1, PROMPT + 2), (1, PROMPT + 2)]
+
+
+def test_a_run_that_decoded_with_cuda_graphs_is_timed_with_them_and_split_without(corpus):
+    """In a graph no mark says which kernels are attention's, and those of `math` have no name of their own."""
+    run = infer(inference("math"), Source(corpus), lambda record: None, lambda records: None)
+    replayed = []
+
+    def replay(tokens):
+        replayed.append(tuple(tokens.shape))
+        return tokens, tokens
+
+    decode = Inferred(run.config, run.model, run._cache, run._prompts_BT, replay).phases["decode"]
+    decode.launched()
+    assert not replayed
+    decode.timed()
+    assert replayed == [(run.config.inference.batch_size, 1)]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["auto", "math", "efficient", "custom"])
+def test_attention_of_a_token_that_a_cuda_graph_decoded_is_seen(name, corpus):
+    model = {"dim": 1024, "layers": 4, "heads": 8, "kv_heads": 2, "ffn_dim": 4096, "vocab_size": 32768}
+    config = inference(name, dtype="bfloat16", prompt_length=1024, new_tokens=8, cuda_graphs=True)
+    config = RunConfig.model_validate(config.model_dump() | {"device": "cuda", "model": model})
+    if reasons := attention.refusals(attention.load(name), config.attention_case):
+        pytest.skip("; ".join(reasons))
+    step_profile, parts = inferred(config, corpus)
+    assert all(parts["decode", part] > 0 for part in FORWARD), parts
+    assert not any(part.by_name for part in step_profile.parts)
 
 
 @pytest.mark.gpu
