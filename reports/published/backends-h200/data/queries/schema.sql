@@ -393,7 +393,8 @@ CREATE TABLE step_profile (  --: Where the time of a step goes, one row per comp
     part VARCHAR NOT NULL,  --: products (matrix products but those of attention), attention, loss (without the head's product), optimizer (with the gradient norm), elementwise (norms, rotary, SwiGLU, all else), copies and communication (of both, what nothing hides), or idle: on a GPU without work, on a CPU between operators.
     seconds DOUBLE NOT NULL,  --: Seconds of a step, mean over the profiled ones: on a GPU of its kernels, on a CPU of operators, whose times the profiler lengthens.
     share DOUBLE,  --: Share of the step, a fraction of 1: seconds over the sum of all parts.
-    hidden_seconds DOUBLE  --: Seconds of a step, more of the same part, beside which other work ran on the device (on a CPU, in the thread of the steps): they are in no sum. NULL for parts that nothing hides, and in older records.
+    hidden_seconds DOUBLE,  --: Seconds of a step, more of the same part, beside which other work ran on the device (on a CPU, in the thread of the steps): they are in no sum. NULL for parts that nothing hides, and in older records.
+    by_name BOOLEAN  --: Whether attention's kernels were told by their names alone, as in compiled code: what else a backend launched counts as other parts. NULL in older records, where CUDA graphs did so too.
 );
 
 CREATE TABLE probes (  --: frontier.json of every attempt of task frontier, one row per probe: three steps of training in a process of their own. The view frontiers says what they come to.
