@@ -328,6 +328,10 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
 
 def _agreement(compared: Sequence[VerdictRow], facts: Facts) -> str:
     """`; whether they agree is not decided`, of losses; empty where none is compared."""
+    diverged = {run["label"] for run in facts.runs if run["outcome"] == Outcome.DIVERGED}
+    without = [row for row in compared if row.kind == "different" and not row.number]
+    if without and not diverged.isdisjoint(row.against for row in without):
+        return "; none is compared with a baseline that diverged"
     kinds = Counter(row.kind for row in compared)
     if not kinds:
         return ""

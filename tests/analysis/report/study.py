@@ -106,7 +106,7 @@ def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> StudyComparis
     groups, baseline = groups_of(completed), declared(completed or runs)
     return StudyComparison(
         rates=rates(completed),
-        losses=loss_verdicts(completed, logged),
+        losses=loss_verdicts(runs, logged),
         scaling=curves(completed),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=alone(groups, baseline),
@@ -118,5 +118,5 @@ def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> StudyComparis
         busy=conditions.busy(completed),
         advice=None if baseline else "baseline: {attention: auto}",
         queries=[],
-        step_losses=loss_verdicts(completed, logged, step_pairs),
+        step_losses=loss_verdicts(runs, logged, step_pairs),
     )

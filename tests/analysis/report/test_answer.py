@@ -395,6 +395,22 @@ def test_final_losses_come_with_the_difference_that_the_verdicts_are_on() -> Non
     assert of_losses.endswith(" to 3.0000 (`cudnn` and `flash`), equivalent within the margin.")
 
 
+def test_a_baseline_that_diverged_makes_no_other_group_differ() -> None:
+    runs = [
+        planned("cudnn", outcome="diverged", final_loss=None),
+        planned("flash", 0.3),
+        planned("flash3", 0.3),
+    ]
+    of_losses = next(
+        text
+        for text in headline(answer_of(runs, logged=losses(["flash01", "flash301"], 0)))
+        if "Final" in text
+    )
+    assert of_losses == (
+        "Final loss: 3.0000 for all 2 groups; none is compared with a baseline that diverged."
+    )
+
+
 def test_losses_of_groups_that_their_log_flags_or_that_cannot_be_compared_are_in_no_sentence_on_the_others() -> (
     None
 ):
