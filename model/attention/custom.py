@@ -94,7 +94,11 @@ backend = Backend(
     keeps="output",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
-    launches=Launches(cuda=Kernels(forward=r"^_forward_kernel\b", backward=r"^_backward_kernel\b")),
+    launches=Launches(
+        cuda=Kernels(
+            forward=r"^_(forward|merge|transpose)_kernel\b", backward=r"^_backward_((before|after)_)?kernel\b"
+        )
+    ),
     supports=SUPPORTS,
     modules=("triton",),
     fp8=OF_8_BITS,

@@ -60,6 +60,11 @@ def forward(
     T_K, K = k_BTKD.shape[1:3]
     fp8 = q_BTHD.dtype == FP8
     _check_scales(scales_3BK, (3, B, K) if fp8 else None, q_BTHD.device)
+    if (
+        causal and T == 1
+    ):  # it sees the first keys, all of them: no length of a cache needs a kernel of its own
+        k_BTKD, v_BTKD, causal = k_BTKD[:, : query_offset + 1], v_BTKD[:, : query_offset + 1], False
+        T_K, query_offset = k_BTKD.shape[1], 0
     o_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=torch.bfloat16 if fp8 else q_BTHD.dtype)
     stats_2BHS = torch.empty(2, B, H, _padded(T), device=q_BTHD.device, dtype=torch.float32)
     device, kernel = q_BTHD.device, _forward._forward_kernel
@@ -74,10 +79,9 @@ def forward(
         """One query's, if there are enough of them; whether it is done."""
         if T > 1 or fp8:
             return False
-        seen, most = min(T_K, query_offset + 1) if causal else T_K, processors // (B * K)
-        parts, each = schedule.parts_of_keys(-(-seen // keys), most)
-        k, v = k_BTKD[:, :seen], v_BTKD[:, :seen]
-        return parts > 1 and _of_parts(q_BTHD, k, v, o_BTHD, stats_2BHS, parts, each * keys, most)
+        most = processors // (B * K)
+        parts, each = schedule.parts_of_keys(-(-T_K // keys), most)
+        return parts > 1 and _of_parts(q_BTHD, k_BTKD, v_BTKD, o_BTHD, stats_2BHS, parts, each * keys, most)
 
     # A capture of few keys may need the plain kernel.
     if launched(kernel, variant(2, None)) and share_keys():

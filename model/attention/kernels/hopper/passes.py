@@ -149,7 +149,8 @@ def _merge_kernel(
     total = tl.sum(weight, 0)
     o_at = 2 * plane + (of_part * GROUP + place)[:, None] * D + column[None, :]
     o = tl.load(OF_PARTS + o_at, mask=inside[:, None], other=0.0)
-    o = tl.sum(o * (weight / total)[:, None], 0)
+    # A part whose weights are all zero has no output.
+    o = tl.sum(tl.where(log_sum[:, None] == float("-inf"), 0.0, o * (weight / total)[:, None]), 0)
     tl.store(O + head * D + column, o.to(O.dtype.element_ty))
     if tl.program_id(1) == 0:
         tl.store(STATS + head * 4, highest)

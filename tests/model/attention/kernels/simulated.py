@@ -30,6 +30,7 @@ def run(
     head_dim: int, dtype: str, causal: bool, lengths: tuple[int, int] = (200, 200), heads: tuple[int, int] = (2, 1),
     query_offset: int = 0, deterministic: bool = False, logits: float = 1, alike: bool = False, processors: int = 2,
     consumers: int = 2, seed: int = 0, late: str = "", batch: int = 1, mixed: bool = False, backward: bool = True,
+    dark: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """A forward and, but for FP8, a backward.
 
@@ -41,6 +42,7 @@ def run(
         seed, late: of `Machine`.
         mixed: whether the logits of every second 64 queries are 1e7 times as large.
         backward: whether it is run at all; it takes most of the time.
+        dark: so many first keys have scores beyond the smallest that the kernel tells from none.
 
     Returns:
         Of each result the relative error of the row that is most wrong, and a sum of its bits.
@@ -56,6 +58,9 @@ def run(
         q[:, torch.arange(T_Q) // 64 % 2 == 1] *= 1e7
     if alike:
         k = k[:, :1].repeat(1, T_K, 1, 1)
+    if dark:
+        q.fill_(1e17)
+        k.zero_()[:, :dark] = -1e17
     hopper.launch = _launcher(Machine(seed, late))
     hopper._processors = lambda device: processors
     hopper._forward.consumers = lambda *_: consumers
@@ -145,6 +150,7 @@ def main(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     interpreted.hasten(pytest.MonkeyPatch())
+    interpreted.mend(pytest.MonkeyPatch())
     for line in sys.stdin:
         sys.stdout.write(json.dumps(main(json.loads(line))) + "\n")
         sys.stdout.flush()

@@ -430,6 +430,10 @@ def test_keys_of_one_query_are_shared_but_in_a_capture_that_cannot_load_the_kern
     assert kinds(capture=True) == kinds(capture=False) == ["_forward_kernel", "_merge_kernel"]
     plain = loaded[0]
     assert kinds(capture=True, cached=100) == ["_forward_kernel"] and loaded[0] is plain
+    shared = ["_forward_kernel", "_merge_kernel"]
+    assert all(kinds(capture=True, cached=keys) == shared for keys in (999, 1001, 1024, 1025)), (
+        "whatever the offset"
+    )
 
 
 @pytest.mark.parametrize(

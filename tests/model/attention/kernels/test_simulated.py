@@ -90,6 +90,7 @@ SHARED_KEYS = [
     {**ONE_QUERY, **BF16, "head_dim": 256, "causal": False, "lengths": [1, 513], "heads": [3, 3], "late": "products"},
     {**ONE_QUERY, "causal": False, "lengths": [1, 900], "logits": 3, "late": "stores"},
     {**ONE_QUERY, "causal": False, "lengths": [1, 900], "heads": [200, 1], "late": "warps"},  # two blocks of rows
+    {**ONE_QUERY, **BF16, "head_dim": 128, "dark": 400},  # parts whose weights are all zero
 ]  # fmt: skip
 RISING = {**FP8, "logits": 4, "processors": 1}  # rows whose maximum grows from tile to tile
 SEEDS = range(3)
