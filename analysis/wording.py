@@ -231,8 +231,7 @@ def faster(verdict: Verdict) -> str:
 def in_runs(runs: SingleRuns) -> str:
     """How many runs an observed difference is of: `in one run each`, `in one run against the median of 3`."""
     if runs.repeat_of:
-        many = max(runs.first, runs.second)
-        return f"in one run each, the same repeat of {many} that {runs.repeat_of} has"
+        return "in one run each, of the same repeat"
     if runs.first == runs.second == 1:
         return "in one run each"
     one, other = ("one run" if n == 1 else f"the median of {n}" for n in (runs.first, runs.second))

@@ -39,7 +39,7 @@ def _decode(rows: list[Row], styles: Styles) -> Figure | None:
 _POINTS = 200
 _SQL = f"""\
 WITH mine AS (
-  SELECT r.label, r.place, r.run_id, d.position, 1e3 * d.seconds AS milliseconds
+  SELECT r.label, r.place, r.run_id, r.gpus, d.position, 1e3 * d.seconds AS milliseconds
   FROM runs r JOIN decoding d ON d.study = r.study AND d.run_id = r.run_id AND d.attempt = r.deciding_attempt
   WHERE r.study = $study AND r.outcome = 'completed'
 ), size AS (
@@ -48,7 +48,7 @@ WITH mine AS (
   FROM mine
 )
 SELECT label, max(position) AS step, round(median(milliseconds), 6) AS value, count(*) AS n,
-  list(DISTINCT run_id ORDER BY run_id) AS run_ids
+  max(gpus) AS gpus, list(DISTINCT run_id ORDER BY run_id) AS run_ids
 FROM mine, size
 GROUP BY label, place, (position - first) // width
 ORDER BY place, step"""
@@ -58,12 +58,14 @@ def _positions(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     form = fitting(",.3f", (row["value"] for row in rows))
+    # Nothing runs before it that would hide how long the host takes to launch it.
+    first = " The first one waits for the host, too." if any(row["gpus"] for row in rows) else ""
     lines = StepLines("milliseconds per decoded token", form, rows, [], [], zero=True, over="position")
     return Figure(
         spec=line_plot(lines, styles),
         caption=(
             f"Medians over a group's runs, at most {_POINTS} points a line. A token at position p attends to "
-            f"p + 1 keys.{crowd_caption(lines)}"
+            f"p + 1 keys.{first}{crowd_caption(lines)}"
         ),
         description="Milliseconds per decoded token over positions, a line per group; numbers are above.",
         interval="none: a trace, not an estimate",

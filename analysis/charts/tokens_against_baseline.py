@@ -34,6 +34,7 @@ SELECT label, place, first_step, step, rate, warmup_steps, scale, created_at,
   CASE WHEN turn = 1 THEN run_ids END AS run_ids, CASE WHEN turn = 1 THEN factors END AS factors,
   CASE WHEN turn = 1 THEN design END AS design
 FROM rates JOIN groups USING (place) ORDER BY place, step"""
+_MOST = 0.85  # of the points on one side, from which a title has a line there
 _LEAST = 0.01  # how far the axis reaches at least on either side of 1, so that rounding looks small
 
 
@@ -59,16 +60,17 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     short = shortened(groups)
     sides: dict[str, list[str]] = {}
     for label, line in by_label(drawn).items():
-        low, high = (end(row["value"] for row in line) for end in (min, max))
-        side = (
-            "faster throughout"
-            if low > 1
-            else "slower throughout"
-            if high < 1
-            else "faster and slower in turn"
-        )
-        sides.setdefault("as fast" if low == high == 1 else side, []).append(short[label])
-    order = ("faster throughout", "slower throughout", "faster and slower in turn", "as fast")
+        values = [row["value"] for row in line]
+        above, below = (sum(sign * value > sign for value in values) / len(values) for sign in (1, -1))
+        word = "faster" if above > below else "slower"
+        how = "throughout" if max(above, below) == 1 else "at most points"
+        side = f"{word} {how}" if max(above, below) >= _MOST else "faster and slower in turn"
+        sides.setdefault("as fast" if above == below == 0 else side, []).append(short[label])
+    order = (
+        *(f"{word} {how}" for how in ("throughout", "at most points") for word in ("faster", "slower")),
+        "faster and slower in turn",
+        "as fast",
+    )
     clauses = [f"{side}: {names(sides[side])}" for side in order if side in sides]
     base = short[over[0]] if len(over) == 1 else "the baseline"
     lines = StepLines(title, ".3f", drawn, [], [], rule=1.0, least=_LEAST)

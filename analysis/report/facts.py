@@ -28,10 +28,13 @@ from analysis.verdicts.guard import in_logs
 from analysis.verdicts.profiles import PROFILED
 from analysis.verdicts.savings import memory_saved, time_saved
 from analysis.verdicts.values import Row, commit, devices, shown_outcome, software
+from analysis.wording import group_name
 from model.record.units import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+_LONG = 40  # characters of a name, beyond which a sentence has the group's number
 
 RUNS_SQL = """\
 SELECT r.*,
@@ -162,6 +165,10 @@ class Facts:
     def labels(self) -> list[str]:
         """Every group's label, in the study's order."""
         return list(dict.fromkeys(run["label"] for run in self.runs))
+
+    def name(self, label: str) -> str:
+        """A group's name in a sentence; its number in the table where the name is as long as a sentence."""
+        return group_name(label) if len(label) <= _LONG else f"group {self.labels.index(label) + 1}"
 
     @cached_property
     def tasks(self) -> set[str]:

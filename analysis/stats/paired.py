@@ -69,7 +69,8 @@ def single_pair(a: Sequence[float], b: Sequence[float]) -> Ratio:
     counts = " and ".join(dict.fromkeys((f"{len(a)}", f"{len(b)}")))
     how = f"95 % interval over {counts} records of one run each, allowing for their autocorrelation"
     if RANGE in of_a.method or RANGE in of_b.method:
-        how = f"{RANGE} {counts} records of one run each, whose autocorrelation allows none"
+        # The ends of both are combined alike, whether these are of an interval or a range.
+        how = f"{RANGE} {counts} records of one run each, combined, as autocorrelation allows none"
     return Ratio(ratio, low, high, 1, RECORDS, f"{how}: not what another run would give")
 
 

@@ -118,10 +118,7 @@ def among(runs: Sequence[Row]) -> list[Difference]:
         differences.append(all_in_warm_up(short))
 
     # What makes the times of single runs worth less, whatever they are compared with.
-    unsteady = [run for run in done if run["clocks_changed"]]
-    if clocks := values.regimes(unsteady):
-        text = f"The GPU's clock, or what throttled it, changed while steps of {len(unsteady)} of {len(done)}"
-        differences.append(Difference("regime", f"{text} completed runs were counted ({clocks})."))
+    differences += _held_back(done)
     if (share := values.starved(done)) is not None:
         labels = [run["label"] for run in done if values.starved([run]) is not None]
         text = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
@@ -130,6 +127,24 @@ def among(runs: Sequence[Row]) -> list[Difference]:
         )
         differences.append(Difference("starved", text))
     return differences
+
+
+def _held_back(done: Sequence[Row]) -> Iterator[Difference]:
+    """Of how many runs the GPU's clock was held back, or changed, while steps counted."""
+    reasons = [set((run["throttle_reasons"] or "").split("; ")) - {"", "none"} for run in done]
+    unsteady = [run for run in done if run["clocks_changed"]]
+    clocks = values.regimes(unsteady)
+    if held := sum(map(bool, reasons)):
+        by = " and ".join(sorted(set().union(*reasons)))
+        text = (
+            f"{by} held back the GPU's clock while steps of {held} of {len(done)} completed runs were counted"
+        )
+        if clocks:
+            text += f"; in {len(unsteady)} it changed by over 15 %, or what held it back did ({clocks})"
+        yield Difference("regime", f"{text}.")
+    elif clocks:
+        text = f"The GPU's clock, or what throttled it, changed while steps of {len(unsteady)} of {len(done)}"
+        yield Difference("regime", f"{text} completed runs were counted ({clocks}).")
 
 
 def _packages_among(done: Sequence[Row]) -> Iterator[Difference]:

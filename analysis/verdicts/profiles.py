@@ -1,7 +1,7 @@
 """Whether the steps that were profiled, after the last one of a run, are like those that were timed.
 
-And whether their parts are possible: where kernels are told by their names alone, those of `math` count
-as other work.
+And whether their parts are possible: early profiles counted part of the attention of `custom` as
+other work.
 """
 
 from __future__ import annotations
@@ -67,19 +67,18 @@ def unlike(rows: Iterable[Row]) -> dict[str, float]:
 def impossible(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
     """By label, the attention of its median run's profiled step and the least that it could take, in seconds.
 
-    Kernels of attention must then have been counted as other parts. The cache that a decoded token reads may
-    be faster than memory: that it took no time at all is impossible.
-
-    Args:
-        rows: of one phase, as PROFILED gives them.
+    Kernels of attention must then have been counted as other parts. For steps and prefills, whose attention
+    computes; the cache that a decoded token reads may be faster than memory.
 
     Returns:
-        Of groups alone whose attention took less than it can.
+        Of groups alone whose attention took less than it can, or no time at all.
     """
     middles = {label: median_run(group) for label, group in by_label(rows).items()}
-    wrong = {}
-    for label, row in middles.items():
-        took, least = row["attention"] or 0.0, row["least_attention"] or 0.0
-        if took < _OFF * least and (row["phase"] == "step" or took == 0):
-            wrong[label] = took, least
-    return wrong
+    times = {
+        label: (row["attention"], row["least_attention"] or 0.0)
+        for label, row in middles.items()
+        if row["attention"] is not None
+    }
+    return {
+        label: (took, least) for label, (took, least) in times.items() if took < _OFF * least or took == 0
+    }

@@ -171,7 +171,8 @@ class StepProfile(Frozen):
     attempt: int
     steps: int = Field(ge=0, description="That were profiled, and kept nowhere; 0: none could be.")
     step_seconds: float | None = Field(
-        None, description="Mean of as many; on a GPU of others without the profiler, which slows the host."
+        None,
+        description="Their mean; on a GPU the median of others without the profiler, which slows the host.",
     )
     parts: list[PartTime] = Field(default=[], description="Of each phase, they add up to the whole.")
     reason: str | None = Field(None, description="Why there is no profile; None if there is one.")

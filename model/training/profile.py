@@ -8,12 +8,13 @@ what the run reports, and the updates of these steps are not kept.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
+from statistics import fmean, median
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 from torch._C._autograd import DeviceType
 from torch.autograd.profiler import record_function
@@ -24,7 +25,7 @@ from model.measure.profiler import is_annotation, wait, watched
 from model.record.config import RunConfig
 from model.record.speed import PartTime, Phase, StepProfile
 from model.training.llama import Attend, Llama
-from model.training.meter import no_collector
+from model.training.meter import clock, no_collector
 
 MARK = "assay part: "  # unlike the names of operators, whose namespace is assay
 _GLOO = "gloo:"  # what torch.distributed names its work on a CPU
@@ -76,7 +77,7 @@ def profiled(done: Done, run_id: str, attempt: int, kernels: Kernels | None) -> 
     device, on_gpu = done.config.device, done.config.device == "cuda"
     # All of them before the first mark, as each costs the host a little.
     unwatched = {
-        phase: _timed(device, work.timed, _count(phase, device))
+        phase: median(_timed(device, work.timed, 2 * _count(phase, device) + 1))
         for phase, work in done.phases.items()
         if on_gpu
     }
@@ -117,7 +118,7 @@ def _profiled(
             work()
             wait(device)
         _note("counted")
-        return _timed(device, work, steps)
+        return fmean(_timed(device, work, steps))
 
     slowed, seen = watched(device, steps_after_a_mark)
     events = counted(seen)
@@ -138,14 +139,14 @@ def counted(events: list[Any]) -> list[Any]:
     return [event for event in events if event.time_range.start > first.time_range.start]
 
 
-def _timed(device: str, work: Callable[[], None], steps: int) -> float:
-    """Seconds of a step, mean over so many."""
-    wait(device)
-    started = time.perf_counter()
+def _timed(device: str, work: Callable[[], None], steps: int) -> list[float]:
+    """Seconds of so many steps by the device's own clock, as the run's: the first may wait for the host."""
+    marks = clock(torch.device(device))
+    marks.start()
     for _ in range(steps):
         work()
-    wait(device)
-    return (time.perf_counter() - started) / steps
+        marks.mark()
+    return marks.spans()
 
 
 def _note(name: str) -> None:

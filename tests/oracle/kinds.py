@@ -427,6 +427,10 @@ def _ends(
                 opposite = (values[label] - values.get(study.against(label), values[label])) * change < 0
                 change_text = "" if opposite else f"{change:+} % "
                 texts[label] += f" ({change_text}against {study.against(label)}: {verdict(study, label)[0]})"
+    elif unit == "ms a token":
+        for label in (first, last):
+            if (base := study.against(label)) in values:
+                texts[label] += f", {100 * (values[label] / values[base] - 1):+} % against {base}"
     singles = [len(study.completed(label)) == 1 for label in (first, last)]
     if all(singles):
         prefix += "in one run each, " if prefix else "In one run each, "
@@ -863,8 +867,7 @@ def single_runs(study: Study) -> Iterator[str]:
     if len(singles) == 1:
         differences, those = "difference in speed of a single run", "it"
     if singles and study.task != "attention":
-        is_each = len(singles) == len(study.groups) > 4
-        names = f"one of each of {len(singles)} groups" if is_each else listed(singles)
+        names = f"one of each of {len(singles)} groups" if len(singles) > 4 else listed(singles)
         if len({run.key for run in study.runs}) > 1:
             advice = f"To test {those}, launch the study's other repeats too."
         else:
@@ -990,11 +993,28 @@ def gpus_not_tested(study: Study) -> Iterator[str]:
 
 
 @said("limit")
+def held_back(study: Study) -> Iterator[str]:
+    reasons = [{record.get("throttle_reasons") for record in run.counted} for run in study.done]
+    if held := [kinds for run in reasons if (kinds := run - {None, "none", ""})]:
+        yield (
+            f"{joined(sorted(set.union(*held)))} held back the GPU's clock while steps of {len(held)} of {len(study.done)} "
+            "completed runs were counted."
+        )
+
+
+@said("limit")
+def decoded_without_verdict(study: Study) -> Iterator[str]:
+    if study.task == "inference" and any(study.against(label) for label in study.measured):
+        yield "Verdicts and the ranking are on prefills; decoded tokens have intervals alone."
+
+
+@said("limit")
 def not_decoded(study: Study) -> Iterator[str]:
     if study.task == "inference" and (
         labels := [label for label in study.measured if not over_decoded(study, label)]
     ):
-        yield f"How long {listed(labels)} would take to decode: in this study they only read prompts."
+        reads = "it only reads" if len(labels) == 1 else "they only read"
+        yield f"How long {listed(labels)} would take to decode: in this study {reads} prompts."
 
 
 @said("limit")
@@ -1224,9 +1244,7 @@ def verdict(study: Study, label: str) -> tuple[str, str]:
     faster = "faster" if ratio.middle > 1 else "slower"
     ends, sizes = ratio.ends, [len(study.completed(name)) for name in (label, baseline)]
     if 1 in sizes:
-        basis = "in one run each" + (
-            f", the same repeat of {max(sizes)} that {baseline} has" if max(sizes) > 1 else ""
-        )
+        basis = "in one run each" + (", of the same repeat" if max(sizes) > 1 else "")
         on_different_gpus = gpus_apart(study, label)
         if on_different_gpus:
             basis += ", on different GPUs"
@@ -1427,12 +1445,12 @@ def prefill_of(study: Study, label: str) -> Value:
     return study.over(label, lambda _run, seconds: 1e3 * seconds)
 
 
-@cell("groups", "Floor, %")
+@cell("groups", "Prefill floor, %")
 def floor(study: Study, label: str) -> str:
     return f"{median(100 * run.floor('step') / run.seconds for run in study.completed(label))}"
 
 
-@cell("groups", "Floor, % (2)")
+@cell("groups", "Token floor, %")
 def decode_floor(study: Study, label: str) -> str:
     if not over_decoded(study, label):
         return NONE

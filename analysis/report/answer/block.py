@@ -106,7 +106,7 @@ def answer_study(
             *parts.unexpected(facts),
             *limits.disturbed(comparison),
             *limits.held_up(facts.runs),
-            *limits.moved(facts.runs),
+            *limits.moved(facts),
         ],
         cannot_say=[
             *ran.without_plan(facts.runs),

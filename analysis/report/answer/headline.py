@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _SETTINGS = 6  # that a sentence names; of more, those that change most
 _NAMED = 3  # groups that a sentence names; of more it says how many
 _SHOWN = ("faster", "equivalent", "slower")  # verdicts of several runs
-_LONG = 40  # characters of a name, beyond which a sentence has the group's number
 
 
 def scaling(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
@@ -35,7 +34,7 @@ def scaling(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         for row in alike if len(alike) <= 2 else (ordered[-1], ordered[0]):
             value, ends = in_times(row)
             times = f"{value}{f' ({ends})' if ends else ''} times as fast"
-            texts.append(f"{name(row.group, facts)} {times}, {row.difference}")
+            texts.append(f"{facts.name(row.group)} {times}, {row.difference}")
             numbers += [row.speedup] if row.speedup else []
         once = " (one run each: observed)" if all(row.kind == "observed" for row in alike) else ""
         text = "; ".join(texts) if len(alike) <= 2 else f"most {texts[0]}; least {texts[1]}"
@@ -79,7 +78,7 @@ def rates(
         words = ("highest rate", "lowest")
         ordered = "Within blocks, "
         if comparison.crossing and judged:
-            ordered = f"By ratios to {name(next(iter(judged.values())).against, facts)}, "
+            ordered = f"By ratios to {facts.name(next(iter(judged.values())).against)}, "
         yield from ends(
             facts, values, unit, judged, comparison, words, by_ratio=(ratios, ordered), beside=beside or {}
         )
@@ -138,10 +137,10 @@ def _findings(facts: Facts, judged: Mapping[str, VerdictRow]) -> Iterator[Senten
     texts = []
     for verdict in (*_SHOWN, "inconclusive"):
         if rows := by_verdict.get(verdict):
-            names = [name(row.group, facts) for row in rows]
+            names = [facts.name(row.group) for row in rows]
             which = listed(names) if len(names) <= _NAMED else f"{len(names)}"
             texts.append(f"{which} {'is' if len(names) == 1 else 'are'} {verdict}")
-    yield Sentence(f"Against {name(right[0].against, facts)}, {listed(texts)}.")
+    yield Sentence(f"Against {facts.name(right[0].against)}, {listed(texts)}.")
 
 
 def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
@@ -161,7 +160,7 @@ def _saved(facts: Facts, comparison: StudyComparison) -> Iterator[Sentence]:
         single = [one.percent.n == 1 for one in shown]
         marks = [", in one run" if alone and not all(single) else "" for alone in single]
         texts = [
-            f"{one.percent.median:.1f} % ({name(one.label, facts)}){mark}"
+            f"{one.percent.median:.1f} % ({facts.name(one.label)}){mark}"
             for one, mark in zip(shown, marks, strict=True)
         ]
         numbers = tuple(
@@ -216,7 +215,7 @@ def ends(
     )
     texts = {label: f"{number(medians[label], form)} {unit}" for label in (first, last)}
     if len(ordered) == 1 or len(set(texts.values())) == 1:
-        which = name(first, facts) if len(ordered) == 1 else f"all {len(ordered)} groups"
+        which = facts.name(first) if len(ordered) == 1 else f"all {len(ordered)} groups"
         yield Sentence(f"{before}{capital(which)}: {texts[first]}.", numbers)
         return
     for label in (first, last):
@@ -226,7 +225,7 @@ def ends(
             # Of pairs of runs, whose mean can be on the other side than the medians: then none is said.
             ahead = medians[label] - medians.get(row.against, medians[label])
             change = f"{row.difference} " if not row.number or ahead * row.number.value >= 0 else ""
-            texts[label] += f" ({change}against {name(row.against, facts)}: {row.verdict})"
+            texts[label] += f" ({change}against {facts.name(row.against)}: {row.verdict})"
     runs = {group.label: group.n for group in facts.groups}
     single = [label for label in (first, last) if runs[label] == 1]
     if len(single) == 2:
@@ -237,13 +236,13 @@ def ends(
     doubt = ""
     if not judged:  # rates are ranked by tests, of other quantities there are intervals alone
         doubt = _ties(ordered, facts, comparison) if most else _overlaps(ordered, facts, values, runs)
-    leader = name(first, facts)
+    leader = facts.name(first)
     if not before and leader.startswith("group"):
         leader = leader.capitalize()
     clauses = [
         f"{before}{leader} has the {words[0]}, {texts[first]}",
         *([doubt] if doubt else []),
-        f"{name(last, facts)} the {words[1]}, {texts[last]}",
+        f"{facts.name(last)} the {words[1]}, {texts[last]}",
     ]
     yield Sentence(f"{'; '.join(clauses)}.", numbers)
 
@@ -252,11 +251,11 @@ def _ties(ordered: Sequence[str], facts: Facts, comparison: StudyComparison) -> 
     """`tests do not tell it from auto, nor compare it with math`, of the first group; empty without a tie."""
     first = ordered[0]
     tiers = next((ranking.tiers for ranking in comparison.rates.rankings if first in ranking.tiers[0]), ((),))
-    ties = [name(label, facts) for label in ordered if label in tiers[0] and label != first]
+    ties = [facts.name(label) for label in ordered if label in tiers[0] and label != first]
     if not ties:
         return ""
     ranked = {label for tier in tiers for label in tier}
-    untested = [name(label, facts) for label in ordered if label not in ranked]
+    untested = [facts.name(label) for label in ordered if label not in ranked]
     nor = f", nor compare it with {_few(untested)}" if untested else ""
     return f"tests do not tell it from {_few(ties)}{nor}"
 
@@ -269,25 +268,20 @@ def _overlaps(
     if not best or runs[ordered[0]] < 2:
         return ""
     near = [
-        name(label, facts)
+        facts.name(label)
         for label in ordered[1:]
         if (value := values[label]) and runs[label] > 1
         and (best.low is None or value.low is None or best.overlaps(value))
     ]  # fmt: skip
     if not near:
         return ""
-    alone = [name(label, facts) for label in ordered[1:] if runs[label] == 1]
+    alone = [facts.name(label) for label in ordered[1:] if runs[label] == 1]
     nor = f", nor is one over the runs of {_few(alone)}" if alone else ""
     return f"no interval tells it from {_few(near)}{nor}"
 
 
 def _few(names: Sequence[str]) -> str:
     return listed(names) if len(names) <= _NAMED else f"{len(names)} others"
-
-
-def name(label: str, facts: Facts) -> str:
-    """A group's name; its number in the table where the name is as long as a sentence."""
-    return group_name(label) if len(label) <= _LONG else f"group {facts.labels.index(label) + 1}"
 
 
 def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
@@ -306,7 +300,7 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         return
     low, high = (end(medians, key=medians.__getitem__) for end in (min, max))
     texts = [f"{medians[label]:.4f}" for label in (low, high)]
-    ends = [[name(label, facts) for label in medians if f"{medians[label]:.4f}" == text] for text in texts]
+    ends = [[facts.name(label) for label in medians if f"{medians[label]:.4f}" == text] for text in texts]
     names = [listed(alike) if len(alike) <= _NAMED else f"{len(alike)} groups" for alike in ends]
     numbers = tuple(
         Number(f"final loss of {label}, {end}", "nats", medians[label])
@@ -339,7 +333,7 @@ def _agreement(compared: Sequence[VerdictRow], facts: Facts) -> str:
         return ", equivalent within the margin"
     if kinds.keys().isdisjoint(("equivalent", "different", "withheld")):
         return "; whether they agree is not decided"
-    differing = [name(row.group, facts) for row in compared if row.kind == "different"]
+    differing = [facts.name(row.group) for row in compared if row.kind == "different"]
     clauses = [f"{listed(differing)} differ{'s' if len(differing) == 1 else ''}"] if differing else []
     undecided = kinds.total() - sum(kinds[kind] for kind in ("different", "equivalent", "withheld"))
     others = (
@@ -361,8 +355,8 @@ def _largest_difference(compared: Sequence[VerdictRow], facts: Facts) -> str:
     margin = "no margin" if most.margin is None else f"margin {most.margin:g}"
     which = "largest difference" if len(differences) > 1 else "difference"
     return (
-        f"; over the last fifth of their common steps, the {which} is that of {name(row.group, facts)} "
-        f"from {name(row.against, facts)}: {row.difference} ({interval}; {margin})"
+        f"; over the last fifth of their common steps, the {which} is that of {facts.name(row.group)} "
+        f"from {facts.name(row.against)}: {row.difference} ({interval}; {margin})"
     )
 
 
@@ -389,13 +383,13 @@ def without_result(facts: Facts) -> Iterator[Sentence]:
         ends.setdefault(meaning, []).append(label)
     words = []
     for meaning, labels in sorted(ends.items(), key=lambda end: len(end[1])):
-        names = listed([name(label, facts) for label in labels])
+        names = listed([facts.name(label) for label in labels])
         words.append(f"{names if len(labels) <= _NAMED else f'{len(labels)} groups'} ({meaning})")
     if words:
         yield Sentence(f"No result: {listed(words)}.")
     if facts.flagged:
         flagged = [
-            f"{name(label, facts)} ({facts.flagged[label]})"
+            f"{facts.name(label)} ({facts.flagged[label]})"
             for label in facts.labels
             if label in facts.flagged
         ]

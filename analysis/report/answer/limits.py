@@ -49,7 +49,7 @@ def of_any(
             f"block{'s' if len(blocks) > 1 else ''} {listed(list(map(str, blocks)))}"
             for blocks, labels in by_blocks.items()
         ]
-        across = listed([group_name(label) for label in comparison.crossing])
+        across = listed([facts.name(label) for label in comparison.crossing])
         but = (
             f", but not those of {across}: they are over runs in other blocks, on other GPUs"
             if across
@@ -94,9 +94,11 @@ def of_inference(
     labels = [label for label in facts.labels if label in alone]
     if labels and len(labels) < len(facts.labels):
         yield Sentence(
-            f"How long {listed([group_name(label) for label in labels])} would take to decode: "
-            "in this study they only read prompts."
+            f"How long {listed([facts.name(label) for label in labels])} would take to decode: "
+            f"in this study {'it only reads' if len(labels) == 1 else 'they only read'} prompts."
         )
+    if any(group.decode_milliseconds for group in facts.groups) and comparison.rates.compared:
+        yield Sentence("Verdicts and the ranking are on prefills; decoded tokens have intervals alone.")
     yield from of_profiles(facts, "prefill")
 
 
@@ -129,7 +131,8 @@ def of_calls(
         reasons = {reason for row in clocked for reason in (row["throttle_reasons"] or "").split("; ")}
         held = sorted(reasons - {"", "none"})
         by = f", throttled at times by {listed(held)}" if held else ""
-        yield Sentence(f"The GPU's clock was {low:,.0f} to {high:,.0f} MHz after calls{by}.")
+        clocks = " to ".join(dict.fromkeys(f"{clock:,.0f}" for clock in (low, high)))
+        yield Sentence(f"The GPU's clock was {clocks} MHz after calls{by}.")
     if len(used := {run["gpu_uuid"] for run in done} - {None}) > 1:
         yield Sentence(
             f"The runs were on {len(used)} GPUs: what sets two shapes apart may be the GPUs. "
@@ -153,15 +156,15 @@ def _not_compared(facts: Facts, comparison: StudyComparison) -> Iterator[Sentenc
             f"Write it in the study, for example `{comparison.advice}`."
         )
     if comparison.alone:
-        groups = listed([group_name(label) for label in comparison.alone])
+        groups = listed([facts.name(label) for label in comparison.alone])
         yield Sentence(f"Not compared, because {comparison.why_alone}: {groups}.")
 
 
 def _single_runs(facts: Facts, singles: Sequence[str]) -> Sentence:
     """What single runs leave open, and what to do about it: repeats, or those that are planned once more."""
-    groups = listed([group_name(label) for label in singles])
-    if len(singles) == len(facts.groups) > FEW:
-        groups = f"one of each of {len(facts.groups)} groups"
+    groups = listed([facts.name(label) for label in singles])
+    if len(singles) > FEW:
+        groups = f"one of each of {len(singles)} groups"
     aim = "test them" if len(singles) > 1 else "test it"
     of = "differences in speed of single runs" if len(singles) > 1 else "difference in speed of a single run"
     text = f"How much of the {of} ({groups}) is the machine's own, between two starts, is unknown."
@@ -188,13 +191,17 @@ def _single_runs(facts: Facts, singles: Sequence[str]) -> Sentence:
         (scale,) = scales if len(scales) == 1 else {None}
         where = "the study" if scale in (None, "full") else f"the study's scale `{scale}`"
         text += f" To {aim}, write `repeats: {ENOUGH}` in {where}."
+    waiting = [label for label in singles if any(run["outcome"] is None for run in runs[label])]
+    if waiting:
+        names = listed([facts.name(label) for label in waiting])
+        text += f" Other runs of {names} have no outcome yet: `runner status {facts.study}` says why."
     again = [
         label
         for label in singles
         if any(run["outcome"] not in (None, "completed", run["expected_outcome"]) for run in runs[label])
     ]
     if again:
-        names = listed([group_name(label) for label in again])
+        names = listed([facts.name(label) for label in again])
         text += f" Other runs of {names} did not complete: `runner retry {facts.study}` starts them again."
     return Sentence(text)
 
@@ -266,11 +273,11 @@ def held_up(runs: Sequence[Run]) -> Iterator[Sentence]:
         yield Sentence(f"One process held up the others in {many}: {places}.")
 
 
-def moved(runs: Sequence[Run]) -> Iterator[Sentence]:
+def moved(facts: Facts) -> Iterator[Sentence]:
     """Which completed runs ended on other numbers of processes than the study gives them."""
-    done = [run for run in runs if run["outcome"] == "completed"]
+    done = [run for run in facts.runs if run["outcome"] == "completed"]
     if elsewhere := [run for run in done if run["measured_attempt"] != run["deciding_attempt"]]:
-        where = listed([group_name(label) for label in dict.fromkeys(run["label"] for run in elsewhere)])
+        where = listed([facts.name(label) for label in dict.fromkeys(run["label"] for run in elsewhere)])
         yield Sentence(
             f"{len(elsewhere)} of {counted(len(done), 'completed run')} ended on other numbers of processes "
             f"than the study gives, in {where}: speed and memory are those of the attempts before."
@@ -283,27 +290,26 @@ def of_profiles(facts: Facts, step: str) -> Iterator[Sentence]:
     Args:
         step: what a step is called.
     """
+    if wrong := impossible([row for row in facts.profiles if row["phase"] == "step"]):
+        groups = listed(
+            [
+                f"{facts.name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
+                for label, (took, least) in wrong.items()
+            ]
+        )
+        times = (
+            Number(f"{what} of a profiled {step} of {label}", "ms", 1e3 * seconds)
+            for label, both in wrong.items()
+            for what, seconds in zip(("attention", "least possible attention"), both, strict=True)
+        )
+        yield Sentence(
+            f"The figure of where the time of a {step} goes is wrong for {groups}: attention would take "
+            "less than it can, so the profile counts some of its kernels as other parts.",
+            tuple(times),
+        )
     for phase, noun in (("step", step), ("decode", "decoded token")):
-        profiles = [row for row in facts.profiles if row["phase"] == phase]
-        if wrong := impossible(profiles):
-            groups = listed(
-                [
-                    f"{group_name(label)} ({1e3 * took:,.3g} ms of at least {1e3 * least:,.3g} ms)"
-                    for label, (took, least) in wrong.items()
-                ]
-            )
-            times = (
-                Number(f"{what} of a profiled {noun} of {label}", "ms", 1e3 * seconds)
-                for label, both in wrong.items()
-                for what, seconds in zip(("attention", "least possible attention"), both, strict=True)
-            )
-            yield Sentence(
-                f"The figure of where the time of a {noun} goes is wrong for {groups}: attention would take "
-                "less than it can, so the profile counts some of its kernels as other parts.",
-                tuple(times),
-            )
-        if differing := unlike(profiles):
-            groups = listed([f"{group_name(label)} ({more:+.1f} %)" for label, more in differing.items()])
+        if differing := unlike(row for row in facts.profiles if row["phase"] == phase):
+            groups = listed([f"{facts.name(label)} ({more:+.1f} %)" for label, more in differing.items()])
             numbers = (
                 Number(f"profiled {noun} over timed {noun} of {label}, change", "percent", more)
                 for label, more in differing.items()

@@ -78,6 +78,12 @@ def _headlines(facts: Facts, comparison: StudyComparison, rows: Sequence[Verdict
     }
     yield from headline.rates(facts, comparison, rows, "prompt tokens/s", prefills)
     decoding = {group.label: group.decode_milliseconds for group in facts.groups}
+    against = {}  # of medians alone: no verdict is on them
+    for one in comparison.rates.compared:
+        own, base = decoding.get(one.label), decoding.get(one.baseline)
+        if own and base:
+            change = number(100 * (own.median / base.median - 1), "+,.1f")
+            against[one.label] = f"{change} % against {facts.name(one.baseline)}"
     yield from headline.ends(
         facts,
         decoding,
@@ -87,6 +93,7 @@ def _headlines(facts: Facts, comparison: StudyComparison, rows: Sequence[Verdict
         ("shortest time", "longest"),
         most=False,
         before="Decoding: ",
+        beside=against,
     )
 
 
@@ -135,7 +142,9 @@ TASK = ReportTask(
     ),
     columns=(
         OverviewColumn("Prefill, ms", estimated(lambda group: group.prefill_milliseconds, "#,.4g")),
-        OverviewColumn("Floor, %", lambda line: TableCell(number(line.group.floor_percentage, ".1f"))),
+        OverviewColumn(
+            "Prefill floor, %", lambda line: TableCell(number(line.group.floor_percentage, ".1f"))
+        ),
         # Its interval is that of the milliseconds.
         OverviewColumn(
             "Prompt tokens/s",
@@ -144,7 +153,9 @@ TASK = ReportTask(
         *AGAINST_BASELINE,
         MFU,
         OverviewColumn("Decoded token, ms", estimated(lambda group: group.decode_milliseconds, "#,.4g")),
-        OverviewColumn("Floor, %", lambda line: TableCell(number(line.group.decode_floor_percentage, ".1f"))),
+        OverviewColumn(
+            "Token floor, %", lambda line: TableCell(number(line.group.decode_floor_percentage, ".1f"))
+        ),
         MEMORY,
         N,
         OUTCOME,

@@ -106,7 +106,7 @@ def test_it_says_where_attention_takes_less_than_it_can(root: Path) -> None:
     run(root, "r9", "custom", parts={"attention": 1e-6})
     collect(root)
     figure = draw(root, "step_profile")
-    assert figure and " Wrong for custom: attention would take less than its floor" in figure.caption
+    assert figure and " Wrong for custom: attention would take less than it can" in figure.caption
 
 
 def test_a_part_has_one_look_whichever_parts_a_study_has(tmp_path: Path) -> None:

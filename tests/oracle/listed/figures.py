@@ -354,7 +354,7 @@ def profile_caption(spot: Spot, match: re.Match[str]) -> str:
         "causal attention at those of products, the rest at the memory bandwidth. Shorter than their floor: attention "
         f"in {len(short)} of {len(runs)} runs, by {amount} %. In {unlike} of {len(spot.study.measured)} groups these took "
         f"over 10 % longer or shorter than the timed ones. Wrong for {', '.join(wrong_labels)}: attention would take less than "
-        "its floor, so some kernels count as other parts."
+        "it can, so some kernels count as other parts."
     )
 
 
@@ -412,7 +412,7 @@ def decode_caption(spot: Spot, match: re.Match[str]) -> str:
 
 
 @text(
-    r"Medians over a group's runs, at most 200 points a line\. A token at position p attends to p \+ 1 keys\."
+    r"Medians over a group's runs, at most 200 points a line\. A token at position p attends to p \+ 1 keys\. The first one waits for the host, too\."
 )
 def positions_caption(spot: Spot, match: re.Match[str]) -> str:
     return match[0]
