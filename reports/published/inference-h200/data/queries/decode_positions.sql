@@ -1,5 +1,5 @@
 WITH mine AS (
-  SELECT r.label, r.place, r.run_id, d.position, 1e3 * d.seconds AS milliseconds
+  SELECT r.label, r.place, r.run_id, r.gpus, d.position, 1e3 * d.seconds AS milliseconds
   FROM runs r JOIN decoding d ON d.study = r.study AND d.run_id = r.run_id AND d.attempt = r.deciding_attempt
   WHERE r.study = 'inference' AND r.outcome = 'completed'
 ), size AS (
@@ -8,7 +8,7 @@ WITH mine AS (
   FROM mine
 )
 SELECT label, max(position) AS step, round(median(milliseconds), 6) AS value, count(*) AS n,
-  list(DISTINCT run_id ORDER BY run_id) AS run_ids
+  max(gpus) AS gpus, list(DISTINCT run_id ORDER BY run_id) AS run_ids
 FROM mine, size
 GROUP BY label, place, (position - first) // width
 ORDER BY place, step

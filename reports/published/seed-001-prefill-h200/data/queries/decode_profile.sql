@@ -11,5 +11,5 @@ SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, r.decode_seconds AS timed_se
 FROM runs r
 JOIN profiles p ON p.run_id = r.run_id AND p.attempt = r.measured_attempt
 LEFT JOIN floors f ON f.run_id = r.run_id AND f.attempt = r.measured_attempt
-WHERE r.study = 'seed-001-prefill' AND r.outcome = 'completed'
+WHERE r.study = 'seed-001-prefill' AND r.outcome = 'completed' AND NOT coalesce(p.by_name, (r.config->>'$.inference.cuda_graphs')::BOOLEAN, false)
 ORDER BY r.place, r.seed, r.repeat, r.run_id
