@@ -140,7 +140,9 @@ def _held_back(done: Sequence[Row]) -> Iterator[Difference]:
             f"{by} held back the GPU's clock while steps of {held} of {len(done)} completed runs were counted"
         )
         if clocks:
-            text += f"; in {len(unsteady)} it changed by over 15 %, or what held it back did ({clocks})"
+            several = any("; " in (run["throttle_reasons"] or "") for run in unsteady)
+            or_what = ", or not all steps were held back alike" if several else ""
+            text += f"; in {len(unsteady)}, its lowest is over 15 % below its highest{or_what} ({clocks})"
         yield Difference("regime", f"{text}.")
     elif clocks:
         text = f"The GPU's clock, or what throttled it, changed while steps of {len(unsteady)} of {len(done)}"

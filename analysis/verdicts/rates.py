@@ -104,9 +104,8 @@ class Rates:
             if pairs := self._unconfirmed(rate):
                 undecided.setdefault((rate.baseline, pairs), []).append(rate.label)
         sentences = [
-            f"Each verdict is tested alone. Corrected for all {pairs} pairs, the ranking does not tell "
-            f"{group_name(baseline)} from {named_or_counted(labels)}, though "
-            f"{'their verdicts say' if len(labels) > 1 else 'its verdict says'} faster or slower."
+            f"Each verdict is tested alone: corrected for all {pairs} pairs, the ranking does not tell "
+            f"{group_name(baseline)} from {named_or_counted(labels)}."
             for (baseline, pairs), labels in undecided.items()
         ]
         different = [step for step in self.steps if step.rate.verdict.kind == "different"]

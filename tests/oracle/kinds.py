@@ -286,8 +286,11 @@ def shown_of_groups(study: Study) -> Iterator[str]:
         parts = [
             f"{listed(labels) if len(labels) < 4 else len(labels)} {'is' if len(labels) == 1 else 'are'} {word}"
             for word, labels in words.items()
-            if labels and word != "observed"
+            if labels and word in ("faster", "equivalent", "slower", "inconclusive")
         ]
+        if once := words.get("observed"):
+            have = "has a single run" if len(once) == 1 else "have single runs"
+            parts.append(f"{listed(once) if len(once) < 4 else len(once)} {have}")
         yield f"Against {study.against(compared[0])}, {listed(parts)}."
 
 
@@ -430,7 +433,7 @@ def _ends(
     elif unit == "ms a token":
         for label in (first, last):
             if (base := study.against(label)) in values:
-                texts[label] += f", {100 * (values[label] / values[base] - 1):+} % against {base}"
+                texts[label] += f", {100 * (values[label] / values[base] - 1):+} % against {base}, not tested"
     singles = [len(study.completed(label)) == 1 for label in (first, last)]
     if all(singles):
         prefix += "in one run each, " if prefix else "In one run each, "
@@ -925,10 +928,9 @@ def against_ranking(study: Study) -> Iterator[str]:
             and study.holm[frozenset((label, study.against(label) or ""))] > 0.05
         ]
         if undecided:
-            say = "their verdicts say" if len(undecided) > 1 else "its verdict says"
             yield (
-                f"Each verdict is tested alone. Corrected for all {len(study.holm)} pairs, the ranking does not tell "
-                f"{study.against(undecided[0])} from {listed(undecided)}, though {say} faster or slower."
+                f"Each verdict is tested alone: corrected for all {len(study.holm)} pairs, the ranking does not tell "
+                f"{study.against(undecided[0])} from {listed(undecided)}."
             )
     p_values = [
         study.holm[frozenset((one, other))]
@@ -1000,12 +1002,6 @@ def held_back(study: Study) -> Iterator[str]:
             f"{joined(sorted(set.union(*held)))} held back the GPU's clock while steps of {len(held)} of {len(study.done)} "
             "completed runs were counted."
         )
-
-
-@said("limit")
-def decoded_without_verdict(study: Study) -> Iterator[str]:
-    if study.task == "inference" and any(study.against(label) for label in study.measured):
-        yield "Verdicts and the ranking are on prefills; decoded tokens have intervals alone."
 
 
 @said("limit")

@@ -140,6 +140,9 @@ def _findings(facts: Facts, judged: Mapping[str, VerdictRow]) -> Iterator[Senten
             names = [facts.name(row.group) for row in rows]
             which = listed(names) if len(names) <= _NAMED else f"{len(names)}"
             texts.append(f"{which} {'is' if len(names) == 1 else 'are'} {verdict}")
+    if once := [facts.name(row.group) for row in by_verdict.get("observed", ())]:
+        which = listed(once) if len(once) <= _NAMED else f"{len(once)}"
+        texts.append(f"{which} {'has a single run' if len(once) == 1 else 'have single runs'}")
     yield Sentence(f"Against {facts.name(right[0].against)}, {listed(texts)}.")
 
 

@@ -97,8 +97,6 @@ def of_inference(
             f"How long {listed([facts.name(label) for label in labels])} would take to decode: "
             f"in this study {'it only reads' if len(labels) == 1 else 'they only read'} prompts."
         )
-    if any(group.decode_milliseconds for group in facts.groups) and comparison.rates.compared:
-        yield Sentence("Verdicts and the ranking are on prefills; decoded tokens have intervals alone.")
     yield from of_profiles(facts, "prefill")
 
 

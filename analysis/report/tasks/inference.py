@@ -83,7 +83,7 @@ def _headlines(facts: Facts, comparison: StudyComparison, rows: Sequence[Verdict
         own, base = decoding.get(one.label), decoding.get(one.baseline)
         if own and base:
             change = number(100 * (own.median / base.median - 1), "+,.1f")
-            against[one.label] = f"{change} % against {facts.name(one.baseline)}"
+            against[one.label] = f"{change} % against {facts.name(one.baseline)}, not tested"
     yield from headline.ends(
         facts,
         decoding,

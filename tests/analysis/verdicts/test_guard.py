@@ -155,8 +155,8 @@ def test_the_overview_says_of_how_many_runs_the_times_are_worth_less() -> None:
         row(outcome="failed", **CHANGED),
     ]
     assert [difference.sentence for difference in among(rows)] == [
-        "sw_power_cap held back the GPU's clock while steps of 1 of 3 completed runs were counted; in 1 it changed by "
-        "over 15 %, or what held it back did (1,650 to 1,980 MHz; throttled by sw_power_cap or nothing).",
+        "sw_power_cap held back the GPU's clock while steps of 1 of 3 completed runs were counted; in 1, its lowest "
+        "is over 15 % below its highest, or not all steps were held back alike (1,650 to 1,980 MHz; throttled by sw_power_cap or nothing).",
         "The device waited for data for up to 23 % of the time in 1 of 3 completed runs (flash): their speed is "
         "partly that of the data.",
     ]

@@ -173,8 +173,8 @@ def test_a_verdict_that_the_ranking_does_not_confirm_is_said_to_be_of_one_test()
     comparison = rates(groups("cudnn", "flash", "flex", "flash3"))
     assert [rate.verdict.kind for rate in comparison.compared] == ["different"] * 3
     assert comparison.against_ranking == (
-        "Each verdict is tested alone. Corrected for all 6 pairs, the ranking does not tell `cudnn` from "
-        "`flash` and `flex`, though their verdicts say faster or slower.",
+        "Each verdict is tested alone: corrected for all 6 pairs, the ranking does not tell `cudnn` from "
+        "`flash` and `flex`.",
     )
     pair = rates(groups("cudnn", "flash"))
     assert [rate.verdict.kind for rate in pair.compared] == ["different"]

@@ -297,13 +297,13 @@ def order_of(study: Study) -> str:
     )
 
 
-@text(r"Beside a value: .*", "p.note")
+@text(r"Small numbers: .*", "p.note")
 def what_intervals_are(spot: Spot, match: re.Match[str]) -> str:
     steps = "calls" if spot.study.task == "attention" else "records"
     losses = " (of losses: seeds, the repeats of each as their mean)" if spot.study.task == "training" else ""
     return (
-        f"Beside a value: its 95 % interval, unless another level is marked, over runs{losses} or, of a single run, over "
-        f"its {steps}; a range is of all of these."
+        f"Small numbers: 95 % intervals, where no other level is marked, over runs{losses} or over the {steps} of a "
+        "single run. A range: from the lowest of these to the highest."
     )
 
 
