@@ -8,6 +8,7 @@ import torch
 
 from model.record.files import read
 from model.record.speed import StepProfile
+from model.training.profile import Work
 from runner.job.manifest import first_manifest
 from runner.job.tasks._around import profile_steps
 from tests.model.conftest import run_config
@@ -19,7 +20,7 @@ def trained():
         raise RuntimeError("no such tile")
 
     model = SimpleNamespace(norm=torch.nn.Identity(), blocks=[])
-    return SimpleNamespace(config=run_config(), model=model, phases={"step": step})
+    return SimpleNamespace(config=run_config(), model=model, phases={"step": Work(step, step)})
 
 
 @pytest.mark.fault
