@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from string import Template
 
@@ -100,11 +101,11 @@ class Profiled:
             {"label": row["label"], "run": run_name(row), "value": whole_seconds(row) / factor}
             for row in rows
         ]
-        wrong = self._wrong(rows)
+        wrong = impossible(rows) if self.phase == "step" else {}
         timed = {label: row for label, row in middles.items() if whole_seconds(row) and label not in wrong}
         return Figure(
             spec=stacked_bars(bars, wholes, labels, shown, f"{unit} per {self.noun}"),
-            caption=self._caption(rows),
+            caption=self._caption(rows, wrong),
             description=f"Stacked bars of {unit} a {self.noun} by group. {'; '.join(descriptions)}.",
             interval="none: the median run and every run",
             used=frozenset(row["run_id"] for row in rows),
@@ -142,7 +143,7 @@ class Profiled:
             clauses.append(f"{PART_NAMES[part]} in {len(shares)} of {counted(len(floors), 'run')}, by {by} %")
         return f" Shorter than their floor: {'; '.join(clauses)}." if clauses else ""
 
-    def _caption(self, rows: list[Row]) -> str:
+    def _caption(self, rows: list[Row], wrong: Collection[str]) -> str:
         how = f"Timed in {self.which}; idle: the rest of a {self.noun} without the profiler."
         if not all(row["gpus"] for row in rows):
             how += " On a CPU, the profiler slows the operators, and idle is the time between them."
@@ -164,15 +165,12 @@ class Profiled:
                 f" Attention's kernels were told by their names{which}: what else a backend launches counts "
                 "as other parts."
             )
-        if wrong := self._wrong(rows):
+        if wrong:
             how += (
                 f" Wrong for {in_a_row(list(wrong))}: attention would take less than it can, so some kernels "
                 "count as other parts."
             )
         return f"{middle_run(f'timed {self.noun}')} Attention includes its products. {how}"
-
-    def _wrong(self, rows: list[Row]) -> dict[str, tuple[float, float]]:
-        return impossible(rows) if self.phase == "step" else {}
 
     def _table(
         self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float

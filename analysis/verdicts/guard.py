@@ -131,7 +131,7 @@ def among(runs: Sequence[Row]) -> list[Difference]:
 
 def _held_back(done: Sequence[Row]) -> Iterator[Difference]:
     """Of how many runs the GPU's clock was held back, or changed, while steps counted."""
-    reasons = [set((run["throttle_reasons"] or "").split("; ")) - {"", "none"} for run in done]
+    reasons = [values.held_back_by(run) for run in done]
     unsteady = [run for run in done if run["clocks_changed"]]
     clocks = values.regimes(unsteady)
     if held := sum(map(bool, reasons)):

@@ -111,6 +111,11 @@ def held_back(runs: Sequence[Row], column: str) -> float | None:
     return sum(held for held, _ in known) / sum(wall for _, wall in known) if known else None
 
 
+def held_back_by(row: Row) -> set[str]:
+    """What held back a GPU's clock while what counts was measured; empty where nothing is known to have."""
+    return set((row["throttle_reasons"] or "").split("; ")) - {"", "none"}
+
+
 def regimes(runs: Sequence[Row]) -> str | None:
     """Clocks and what held them back, of the runs in which these changed; None if they did in none."""
     mixed = [run for run in runs if run["clocks_changed"]]

@@ -135,14 +135,14 @@ def _findings(facts: Facts, judged: Mapping[str, VerdictRow]) -> Iterator[Senten
     if len(right) < 3 or by_verdict.keys().isdisjoint(_SHOWN):
         return
     texts = []
-    for verdict in (*_SHOWN, "inconclusive"):
+    for verdict in (*_SHOWN, "inconclusive", "observed"):
         if rows := by_verdict.get(verdict):
             names = [facts.name(row.group) for row in rows]
             which = listed(names) if len(names) <= _NAMED else f"{len(names)}"
-            texts.append(f"{which} {'is' if len(names) == 1 else 'are'} {verdict}")
-    if once := [facts.name(row.group) for row in by_verdict.get("observed", ())]:
-        which = listed(once) if len(once) <= _NAMED else f"{len(once)}"
-        texts.append(f"{which} {'has a single run' if len(once) == 1 else 'have single runs'}")
+            one, several = f"is {verdict}", f"are {verdict}"
+            if verdict == "observed":
+                one, several = "has a single run", "have single runs"
+            texts.append(f"{which} {one if len(names) == 1 else several}")
     yield Sentence(f"Against {facts.name(right[0].against)}, {listed(texts)}.")
 
 
@@ -283,8 +283,8 @@ def _overlaps(
     return f"no interval tells it from {_few(near)}{nor}"
 
 
-def _few(names: Sequence[str]) -> str:
-    return listed(names) if len(names) <= _NAMED else f"{len(names)} others"
+def _few(names: Sequence[str], more: str = "others") -> str:
+    return listed(names) if len(names) <= _NAMED else f"{len(names)} {more}"
 
 
 def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
@@ -303,8 +303,8 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
         return
     low, high = (end(medians, key=medians.__getitem__) for end in (min, max))
     texts = [f"{medians[label]:.4f}" for label in (low, high)]
-    ends = [[facts.name(label) for label in medians if f"{medians[label]:.4f}" == text] for text in texts]
-    names = [listed(alike) if len(alike) <= _NAMED else f"{len(alike)} groups" for alike in ends]
+    alike = [[facts.name(label) for label in medians if f"{medians[label]:.4f}" == text] for text in texts]
+    names = [_few(labels, "groups") for labels in alike]
     numbers = tuple(
         Number(f"final loss of {label}, {end}", "nats", medians[label])
         for label, end in {high: "highest", low: "lowest"}.items()
@@ -386,8 +386,7 @@ def without_result(facts: Facts) -> Iterator[Sentence]:
         ends.setdefault(meaning, []).append(label)
     words = []
     for meaning, labels in sorted(ends.items(), key=lambda end: len(end[1])):
-        names = listed([facts.name(label) for label in labels])
-        words.append(f"{names if len(labels) <= _NAMED else f'{len(labels)} groups'} ({meaning})")
+        words.append(f"{_few([facts.name(label) for label in labels], 'groups')} ({meaning})")
     if words:
         yield Sentence(f"No result: {listed(words)}.")
     if facts.flagged:

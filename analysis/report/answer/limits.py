@@ -15,7 +15,7 @@ from analysis.stats import grouped
 from analysis.verdicts.profiles import UNLIKE, impossible, unlike
 from analysis.verdicts.rates import ENOUGH
 from analysis.verdicts.slowest import holds_up, slowest
-from analysis.verdicts.values import without_threads
+from analysis.verdicts.values import held_back_by, without_threads
 from analysis.wording import FEW, drift, group_name, listed, named_or_counted
 from model.record.units import counted
 
@@ -126,8 +126,7 @@ def of_calls(
     # All backends of a shape share the clocks and the GPU of its process, shapes need not.
     if clocked := [row for row in facts.kernels if row["sm_mhz_low"] is not None]:
         low, high = min(row["sm_mhz_low"] for row in clocked), max(row["sm_mhz_high"] for row in clocked)
-        reasons = {reason for row in clocked for reason in (row["throttle_reasons"] or "").split("; ")}
-        held = sorted(reasons - {"", "none"})
+        held = sorted(set().union(*map(held_back_by, clocked)))
         by = f", throttled at times by {listed(held)}" if held else ""
         clocks = " to ".join(dict.fromkeys(f"{clock:,.0f}" for clock in (low, high)))
         yield Sentence(f"The GPU's clock was {clocks} MHz after calls{by}.")

@@ -79,11 +79,11 @@ def _headlines(facts: Facts, comparison: StudyComparison, rows: Sequence[Verdict
     yield from headline.rates(facts, comparison, rows, "prompt tokens/s", prefills)
     decoding = {group.label: group.decode_milliseconds for group in facts.groups}
     against = {}  # of medians alone: no verdict is on them
-    for one in comparison.rates.compared:
-        own, base = decoding.get(one.label), decoding.get(one.baseline)
+    for pair in comparison.rates.compared:
+        own, base = decoding.get(pair.label), decoding.get(pair.baseline)
         if own and base:
             change = number(100 * (own.median / base.median - 1), "+,.1f")
-            against[one.label] = f"{change} % against {facts.name(one.baseline)}, not tested"
+            against[pair.label] = f"{change} % against {facts.name(pair.baseline)}, not tested"
     yield from headline.ends(
         facts,
         decoding,

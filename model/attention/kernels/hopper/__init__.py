@@ -60,9 +60,8 @@ def forward(
     T_K, K = k_BTKD.shape[1:3]
     fp8 = q_BTHD.dtype == FP8
     _check_scales(scales_3BK, (3, B, K) if fp8 else None, q_BTHD.device)
-    if (
-        causal and T == 1
-    ):  # it sees the first keys, all of them: no length of a cache needs a kernel of its own
+    if causal and T == 1:
+        # One query sees the first keys, all of them: no length of a cache needs a kernel of its own.
         k_BTKD, v_BTKD, causal = k_BTKD[:, : query_offset + 1], v_BTKD[:, : query_offset + 1], False
         T_K, query_offset = k_BTKD.shape[1], 0
     o_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=torch.bfloat16 if fp8 else q_BTHD.dtype)
@@ -77,14 +76,13 @@ def forward(
 
     def share_keys() -> bool:
         """One query's, if there are enough of them; whether it is done."""
-        if T > 1 or fp8:
-            return False
         most = processors // (B * K)
         parts, each = schedule.parts_of_keys(-(-T_K // keys), most)
         return parts > 1 and _of_parts(q_BTHD, k_BTKD, v_BTKD, o_BTHD, stats_2BHS, parts, each * keys, most)
 
+    one_query = T == 1 and not fp8
     # A capture of few keys may need the plain kernel.
-    if launched(kernel, variant(2, None)) and share_keys():
+    if one_query and launched(kernel, variant(2, None)) and share_keys():
         return o_BTHD, stats_2BHS
     chosen = _forward.consumers(D, causal, T, T_K, B * H, processors)
     blocks = -(-T // (chosen * ROWS))
@@ -104,7 +102,8 @@ def forward(
             stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, table, places, None, None, _padded(T), scales_3BK, D**-0.5 * LOG2_E, causal, key[4], keys, D, STAGES, consumers,
             num_warps=4,
         )  # fmt: skip
-    share_keys()  # whose results then count
+    if one_query:
+        share_keys()  # whose results then count
     return o_BTHD, stats_2BHS
 
 
