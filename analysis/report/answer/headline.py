@@ -326,12 +326,10 @@ def losses(facts: Facts, verdicts: Sequence[VerdictRow]) -> Iterator[Sentence]:
 def _agreement(compared: Sequence[VerdictRow], facts: Facts) -> str:
     """`; whether they agree is not decided`, of losses; empty where none is compared."""
     diverged = {run["label"] for run in facts.runs if run["outcome"] == Outcome.DIVERGED}
-    without = [row for row in compared if row.kind == "different" and not row.number]
-    if without and not diverged.isdisjoint(row.against for row in without):
-        return "; none is compared with a baseline that diverged"
-    kinds = Counter(row.kind for row in compared)
-    if not kinds:
-        return ""
+    judged = [row for row in compared if row.kind != "different" or row.number or row.against not in diverged]
+    if not judged:
+        return "; none is compared with a baseline that diverged" if compared else ""
+    kinds = Counter(row.kind for row in judged)
     if kinds.keys() == {"equivalent"}:
         return ", equivalent within the margin"
     if kinds.keys().isdisjoint(("equivalent", "different", "withheld")):

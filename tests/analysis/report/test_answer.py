@@ -409,6 +409,22 @@ def test_a_baseline_that_diverged_makes_no_other_group_differ() -> None:
     assert of_losses == (
         "Final loss: 3.0000 for all 2 groups; none is compared with a baseline that diverged."
     )
+    wide = [
+        run
+        | {
+            "label": f"{run['label']} wide",
+            "run_id": f"{run['run_id']}w",
+            "factors": {**run["factors"], "model.dim": 2048},
+            "outcome": "completed",
+            "final_loss": 3.0,
+        }
+        for run in runs
+    ]
+    for run in runs:
+        run["factors"] = {**run["factors"], "model.dim": 1024}
+    logged = losses(["flash01", "flash301", "cudnn01w", "flash01w", "flash301w"], 0)
+    of_losses = next(text for text in headline(answer_of([*runs, *wide], logged=logged)) if "Final" in text)
+    assert "diverged" not in of_losses and "differ" not in of_losses, of_losses
 
 
 def test_losses_of_groups_that_their_log_flags_or_that_cannot_be_compared_are_in_no_sentence_on_the_others() -> (
