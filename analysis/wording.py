@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import floor, log10
 
-from analysis.stats.estimate import FEWEST_RUNS, RANGE, Estimate
+from analysis.stats.estimate import FEWEST_RUNS, Estimate
 from analysis.stats.machines import FEWEST_BLOCKS, Drift
 from analysis.stats.paired import RECORDS
 from analysis.stats.repeats import FIRST, Look
@@ -176,7 +176,7 @@ def because(verdict: Verdict, margin: float | None, imported: Collection[str]) -
     stated = f"the stated margin of {100 * margin:.3g} %" if margin else ""
     match verdict.reason:
         case SingleRuns() as runs:
-            ends = "range" if RANGE in verdict.method else "interval"
+            ends = "range" if verdict.is_range else "interval"
             end = {None: "there is no interval", False: f"the {ends} includes equality"}.get(verdict.apart)
             if end:
                 return f"{in_runs(runs)}{_on_gpus(runs)}: {end}"
@@ -328,9 +328,9 @@ def number(value: float | None, form: str) -> str:
     return UNKNOWN if value is None else readable(value, form.replace("~", ""))
 
 
-def range_word(method: str) -> str:
-    """What stands before two ends: `range ` where they are a range and no interval, by how they were made."""
-    return "range " if RANGE in method else ""
+def range_word(is_range: bool) -> str:
+    """What stands before two ends: `range ` where they are a range and no interval."""
+    return "range " if is_range else ""
 
 
 def p_value(p: float) -> str:

@@ -179,7 +179,8 @@ def speed_over(point: Point, other: Point, direction: str = "", mode: str = "") 
     if len(ratios) < 2:
         return ratios[0] if ratios else None
     estimate = stats.over_runs([ratio.ratio for ratio in ratios])
-    return Ratio(estimate.median, estimate.low, estimate.high, estimate.n, RUNS, estimate.method)
+    ends = estimate.low, estimate.high
+    return Ratio(estimate.median, *ends, estimate.n, RUNS, estimate.method, estimate.is_range)
 
 
 def lead(point: Point, among: Sequence[Point], direction: str = "", mode: str = "") -> Lead | None:

@@ -30,7 +30,6 @@ from analysis.charts._style import (
     vega_lite,
 )
 from analysis.charts._values import Ends, d3, estimates_table, fitting, names, range_of
-from analysis.stats.estimate import RANGE
 from analysis.wording import methods, number
 
 if TYPE_CHECKING:
@@ -181,8 +180,8 @@ def run_name(row: Row) -> str:
 
 def marks_caption(estimates: Estimates) -> str:
     """What is drawn, no more: a group may have no interval."""
-    drawn_ends = {label: estimate.method for label, estimate in estimates.items() if estimate.low is not None}
-    ranges = [label for label, method in drawn_ends.items() if RANGE in method]
+    drawn_ends = [estimate for estimate in estimates.values() if estimate.low is not None]
+    ranges = [label for label, estimate in estimates.items() if estimate.is_range]
     lines = []
     if len(ranges) < len(drawn_ends):
         lines.append(f"intervals{' where there is one' if len(drawn_ends) < len(estimates) else ''}")

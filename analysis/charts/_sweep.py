@@ -316,7 +316,7 @@ def interval_ends(estimate: Estimate, number: str) -> str:
     """The interval's ends, after the word where they are a range, or a dash."""
     if estimate.low is None or estimate.high is None:
         return UNKNOWN
-    return f"{range_word(estimate.method)}{estimate.low:{number}} {UNKNOWN} {estimate.high:{number}}"
+    return f"{range_word(estimate.is_range)}{estimate.low:{number}} {UNKNOWN} {estimate.high:{number}}"
 
 
 def range_description(cells: Sequence[SweepCell], axes: Sequence[SweepAxis], quantity: CellQuantity) -> str:

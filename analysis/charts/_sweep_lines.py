@@ -48,7 +48,6 @@ from analysis.charts._sweep import (
 )
 from analysis.charts._values import of_estimates
 from analysis.stats import grouped
-from analysis.stats.estimate import RANGE
 from analysis.wording import capital
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def _caption(plot: LinesPlot) -> str:
     marks = f"Marks: {plot.quantity.numbers}."
     if not all(without):
         estimates = [cell.estimate for line in plot.lines.values() for cell in line if cell.estimate]
-        of_runs = {one.n > 1 for one in estimates if RANGE in one.method}
+        of_runs = {one.n > 1 for one in estimates if one.is_range}
         ranges = " or ranges of a run's records" if False in of_runs else ""
         ranges += " or ranges of the runs" if True in of_runs else ""
         marks += f" Bars: intervals{ranges}{' where there is one' if any(without) else ''}."

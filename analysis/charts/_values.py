@@ -71,7 +71,7 @@ def interval(ends: stats.Estimate | Ratio, form: str) -> str:
     """Both ends, after the word where they are a range and no interval; a dash without any."""
     if ends.low is None or ends.high is None:
         return UNKNOWN
-    return f"{range_word(ends.method)}{number(ends.low, form)} to {number(ends.high, form)}"
+    return f"{range_word(ends.is_range)}{number(ends.low, form)} to {number(ends.high, form)}"
 
 
 def names(labels: Sequence[str], most: int = 4) -> str:

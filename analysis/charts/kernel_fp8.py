@@ -9,8 +9,10 @@ from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._kernels import OTHER_SHAPE, Point, backend_names, how_called, in_letters, points
 from analysis.charts._rows import TOP, interval_lines, number_column, rows_height, y_of
 from analysis.charts._style import COLOURS, axis_ends, inline, vega_lite
+from analysis.charts._values import interval
+from analysis.stats import Estimate
 from analysis.stats.paired import ratio_of_medians
-from analysis.wording import UNKNOWN, number
+from analysis.wording import number
 from model.record.case import FP8
 
 if TYPE_CHECKING:
@@ -51,15 +53,13 @@ class Gain:
 
     Attributes:
         label: the backend, and the shape where there are several.
-        ratio, low, high: how many times as fast 8 bits are, by the medians, with its interval.
+        ratio: how many times as fast 8 bits are, by the medians.
     """
 
     label: str
     fp8: Point
     narrow: Point
-    ratio: float
-    low: float | None
-    high: float | None
+    ratio: Estimate
 
     def error(self, column: str) -> float | None:
         """Of its certificate; None where it has none."""
@@ -85,7 +85,7 @@ def gains(rows: list[Row]) -> list[Gain]:
             mask = "causal" if point.shape["causal"] else "no mask"
             shape = f"{in_letters(point.shape)} {mask}"  # without a comma, at which names are broken
             label = f"{point.attention}, {shape}" if several else point.attention
-            ratios.append(Gain(label, point, other, *ratio_of_medians(theirs, own)))
+            ratios.append(Gain(label, point, other, ratio_of_medians(theirs, own)))
     return ratios
 
 
@@ -97,16 +97,16 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     every = gains(rows)
     if not every:
         return None
-    best = max(every, key=lambda gain: gain.ratio)
-    told = f"{number(best.ratio, '.2f')} times as fast as in {NARROW} ({best.label})"
+    best = max(every, key=lambda gain: gain.ratio.median)
+    told = f"{number(best.ratio.median, '.2f')} times as fast as in {NARROW} ({best.label})"
     cells = []
     for gain in every:
         own, theirs = gain.fp8.time("forward"), gain.narrow.time("forward")
         rate, allowed = gain.fp8.rate("forward"), gain.error("allowed")
         cells.append((
             gain.label,
-            number(gain.ratio, ".3f"),
-            UNKNOWN if gain.low is None or gain.high is None else f"{gain.low:.3f} {UNKNOWN} {gain.high:.3f}",
+            number(gain.ratio.median, ".3f"),
+            interval(gain.ratio, ".3f"),
             number(own.median if own else None, "#,.3g"),
             number(theirs.median if theirs else None, "#,.3g"),
             number(rate.median if rate else None, ",.0f"),
@@ -125,9 +125,9 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
             f"one number of a thousand is ten times as large. {how_called(rows)}."
         ),
         description=f"Dot plot of the forward's speed in 8 bits over {NARROW}: "
-        + "; ".join(f"{gain.label} {number(gain.ratio, '.3f')}" for gain in every)
+        + "; ".join(f"{gain.label} {number(gain.ratio.median, '.3f')}" for gain in every)
         + ".",
-        interval="95 % interval of the ratio of both medians; the runs are not paired",
+        interval="; ".join([*dict.fromkeys(gain.ratio.method for gain in every), "the runs are not paired"]),
         used=frozenset(run for gain in every for run in (*gain.fp8.runs, *gain.narrow.runs)),
         finding=f"Attention to 8 bits is up to {told}"
         if len(every) > 1
@@ -140,8 +140,8 @@ def _plot(every: list[Gain], backends: list[str]) -> dict[str, Any]:
     import altair as alt
 
     marks: list[Row] = [
-        {"label": gain.label, "backend": gain.fp8.attention, "ratio": gain.ratio, "low": gain.low,
-         "high": gain.high, "one": 1}
+        {"label": gain.label, "backend": gain.fp8.attention, "ratio": gain.ratio.median,
+         "low": gain.ratio.low, "high": gain.ratio.high, "one": 1}
         for gain in every
     ]  # fmt: skip
     y = y_of([gain.label for gain in every])

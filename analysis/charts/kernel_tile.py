@@ -32,7 +32,6 @@ from analysis.charts._sweep import (
 from analysis.charts._values import of_estimates
 from analysis.charts.kernels import TIME
 from analysis.query.statements import KERNEL_TIMES_AND_GONE
-from analysis.stats.estimate import RANGE
 from analysis.wording import listed
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     without = [estimate.low is None for estimate in timed.values()]
     sentences = [quantity.what, "Tiles: queries x keys.", f"Marks: {quantity.numbers}."]
     if not all(without):
-        ranges = " or ranges of the runs" if any(RANGE in one.method for one in timed.values()) else ""
+        ranges = " or ranges of the runs" if any(one.is_range for one in timed.values()) else ""
         sentences.append(f"Lines: intervals{ranges}{' where there is one' if any(without) else ''}.")
     if len(timed) < len(cells):
         sentences.append(f"Without a time: {_without_a_time(shown, cells)}.")

@@ -11,7 +11,6 @@ from analysis.charts._style import INK, colours, inline, styles_for, vega_lite
 from analysis.charts._values import interval, names, shortened
 from analysis.charts.scaling import STEADY
 from analysis.query.statements import MEASURED_RUNS
-from analysis.stats.estimate import RANGE
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.groups import common_margin
 from analysis.verdicts.rates import RateVerdict, rates
@@ -91,7 +90,7 @@ def _caption(
     )
     paired = [comparison for comparison in single if comparison.ratio.level == RECORDS]
     if paired:
-        ranges = [comparison.label for comparison in paired if RANGE in comparison.ratio.method]
+        ranges = [comparison.label for comparison in paired if comparison.ratio.is_range]
         how = f"; lines: {STEADY}{f'; of {names(ranges)}, ranges' if ranges else ''}"
         lines = how if _any_interval(paired) else ""
         sentences.append(f"Open marks: the medians of one run each{lines}.")

@@ -23,7 +23,6 @@ from analysis.charts._sweep import has_lines
 from analysis.charts._sweep_lines import lines_figure
 from analysis.charts._values import interval, names, shortened
 from analysis.query.statements import MEASURED_RUNS
-from analysis.stats.estimate import RANGE
 from analysis.verdicts.groups import compared, declared, groups_of
 from analysis.verdicts.savings import Saving, memory_saved, time_saved
 from analysis.wording import number
@@ -58,7 +57,7 @@ def _figure(rows: list[Row], styles: Styles, saved: _Saved, what: str, verb: str
         )
         for saving in savings
     ]
-    ranges = [short[saving.label] for saving in savings if RANGE in saving.percent.method]
+    ranges = [short[saving.label] for saving in savings if saving.percent.is_range]
     return Figure(
         spec=_plot(savings, theirs, styles, f"percent of {verb} saved"),
         caption=f"{what} Below zero, the group takes more. Runs are paired by seed and repeat where shared."

@@ -119,7 +119,7 @@ def efficiency_sentence(named_curves: dict[str, Curve], what: str) -> str:
         value, low, high = point.efficiency
         ends = ""
         if low is not None and high is not None:
-            ends = f" ({range_word(point.ratio.method)}{100 * low:.1f} to {100 * high:.1f})"
+            ends = f" ({range_word(point.ratio.is_range)}{100 * low:.1f} to {100 * high:.1f})"
         text = (
             "not comparable"
             if point.why_withheld

@@ -13,7 +13,6 @@ from analysis.report.answer.headline import in_times
 from analysis.report.render import interval
 from analysis.stats import Estimate, by_label
 from analysis.stats.equivalence import TESTS
-from analysis.stats.estimate import RANGE
 from analysis.verdicts.values import shown_outcome
 from analysis.wording import UNKNOWN, listed, number
 from model.record.outcome import Outcome
@@ -355,7 +354,7 @@ def estimate_cell(estimate: Estimate | None, form: str) -> TableCell:
         return TableCell()
     told = estimate.telling
     ends = "" if told.low is None else interval(told, form)
-    if not ends or RANGE not in told.method:
+    if not ends or not told.is_range:
         return TableCell(number(told.median, form), ends, has_interval=bool(ends))
     return TableCell(
         number(told.median, form), f"range {ends}", told.method if told.n > 1 else "", has_interval=True
@@ -424,7 +423,7 @@ def _bars(spec: PanelSpec, lines: Mapping[str, Any], styles: Styles, kept: Set[s
         text = f"{text} {spec.kind(lines[label])}".rstrip()
         end = round(max(0.0, scale * value.median), 2)
         bars.append(Bar(label, place, text, styles[label].colour, end, low, high))
-    ranges = sum(RANGE in value.method and value.n > 1 for value in told.values())
+    ranges = sum(value.is_range and value.n > 1 for value in told.values())
     left_out, by = len(values) - len(shown), "" if by == spec.title else by
     return Panel(spec.title, spec.page, tuple(bars), left_out=left_out, by=by, ranges=ranges)
 

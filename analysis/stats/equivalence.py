@@ -179,7 +179,7 @@ def _verdict(
 ) -> Verdict:
     low, high = ends or (None, None)
     noise = floor.nats if floor else None
-    return Verdict(kind, reason, value, low, high, n, level, method, "loss", noise=noise)
+    return Verdict(kind, reason, value, low, high, n, level, method, quantity="loss", noise=noise)
 
 
 def _first_not_finite(run: Losses) -> int | None:

@@ -14,7 +14,7 @@ from analysis.stats.student import mean_of, quantiles
 from model.record.units import counted
 
 CONFIDENCE = 0.95
-RANGE = "no interval, but the range of all"  # in a method: the ends are the smallest and the largest value
+RANGE = "no interval, but the range of all"  # begins the method where `is_range`
 FEWEST_RUNS = 6  # the range of fewer holds the median with less than 95 %
 # With fewer, an interval cannot hold the truth in 95 % of runs at an autocorrelation of 0.8.
 FEWEST_RECORDS = 24
@@ -29,6 +29,7 @@ class Estimate:
         low, high: ends of the interval; None where it is refused, and then `method` says why.
         n: number of runs.
         method: what the interval is, worded for a caption.
+        is_range: whether the ends are the smallest and the largest value, and of no interval.
         range_of_runs: the same with the smallest and the largest run; None of one run's records.
     """
 
@@ -37,6 +38,7 @@ class Estimate:
     high: float | None
     n: int
     method: str
+    is_range: bool = False
     range_of_runs: Estimate | None = None
 
     @property
@@ -45,8 +47,9 @@ class Estimate:
 
         Such an interval says nothing; without any, the least certain value would look like a certain one.
         """
-        is_range = RANGE in self.method and self.n > 1
-        if self.low is None or self.high is None or is_range or self.high - self.low <= abs(self.median):
+        if self.low is None or self.high is None or self.high - self.low <= abs(self.median):
+            return self
+        if self.is_range and self.n > 1:
             return self
         return self.range_of_runs or replace(
             self, low=None, high=None, method=f"no interval: with n = {self.n} it is wider than the value"
@@ -118,7 +121,7 @@ def over_runs(values: Sequence[float], ratios: bool = True, each: str = "run") -
     if n == 1:
         return Estimate(middle, None, None, 1, f"no interval: one {each}")
     why = f"{RANGE} {n} {each}s, as the interval is wider than the value"
-    of_all = Estimate(middle, min(values), max(values), n, why)
+    of_all = Estimate(middle, min(values), max(values), n, why, is_range=True)
     if n < FEWEST_RUNS:
         logs = ratios and min(values) > 0
         low, high = mean_of([log(value) for value in values] if logs else values).interval(CONFIDENCE)
@@ -131,11 +134,12 @@ def over_runs(values: Sequence[float], ratios: bool = True, each: str = "run") -
             high,
             n,
             f"95 % t interval of the {of} over {n} {each}s, which assumes that {assumed}",
-            of_all,
+            range_of_runs=of_all,
         )
     ordered, depth = np.sort(np.asarray(values, dtype=float)), interpolated_rank(n)
     low, high = (at_rank(ordered, rank, ratios) for rank in (depth, n - 1 - depth))
-    return Estimate(middle, low, high, n, f"95 % interval between order statistics of {n} {each}s", of_all)
+    how = f"95 % interval between order statistics of {n} {each}s"
+    return Estimate(middle, low, high, n, how, range_of_runs=of_all)
 
 
 @lru_cache
@@ -162,7 +166,7 @@ def within_run(values: Sequence[float]) -> Estimate:
     """Median over one run's records in their order, for instance its seconds per step.
 
     The interval says how steady this run was, not what another run would give. It is refused below 24
-    records. Where it would go beyond all of them, the ends are their range, and `method` begins with RANGE.
+    records. Where it would go beyond all of them, the ends are their range.
 
     Raises:
         ValueError: no values.
@@ -176,9 +180,10 @@ def within_run(values: Sequence[float]) -> Estimate:
     ordered, middle, half = np.sort(series), (len(values) - 1) / 2, float(half_width(series, CONFIDENCE))
     low, high = at_rank(ordered, middle - half), at_rank(ordered, middle + half)
     how = f"95 % interval over {len(values)} records of one run, allowing for their autocorrelation"
-    if low < high and half >= middle:
+    is_range = low < high and half >= middle
+    if is_range:
         how = f"{RANGE} {len(values)} records of one run, whose autocorrelation allows none"
-    return Estimate(median(values), low, high, 1, f"{how}: not what another run would give")
+    return Estimate(median(values), low, high, 1, f"{how}: not what another run would give", is_range)
 
 
 def interval_of_mean(values: Sequence[float], confidence: float) -> tuple[float, float] | None:

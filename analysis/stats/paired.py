@@ -27,6 +27,7 @@ class Ratio:
         level: what the interval speaks of, RECORDS (these two runs), ROUNDS (this process) or RUNS (any runs
             of the two groups).
         method: how it was made, worded for a caption.
+        is_range: whether the ends are those of a range, and of no interval.
     """
 
     ratio: float
@@ -35,21 +36,27 @@ class Ratio:
     n: int
     level: str
     method: str
+    is_range: bool = False
 
 
-def ratio_of_medians(over: Estimate, under: Estimate) -> tuple[float, float | None, float | None]:
-    """One median over another, of runs that are not paired, and the ends of its 95 % interval.
+def ratio_of_medians(over: Estimate, under: Estimate) -> Estimate:
+    """One median over another, of runs that are not paired, with its 95 % interval.
 
     Logarithms of the two have independent errors: how far each end of the ratio's interval lies from the
     ratio is the root of the squares of how far the ends that lead there lie from their medians (Zou and
-    Donner 2008, Statistics in Medicine 27). There is no interval where either median has none.
+    Donner 2008, Statistics in Medicine 27). Ends of a range are no errors: where either median has one, the
+    ratio's range is from its smallest to its largest. There is no interval where either median has none.
     """
-    ratio = over.median / under.median
+    ratio, n = over.median / under.median, min(over.n, under.n)
     if over.low is None or over.high is None or under.low is None or under.high is None:
-        return ratio, None, None
+        return Estimate(ratio, None, None, n, "no interval: a median has none")
+    if over.is_range or under.is_range:
+        low, high = over.low / under.high, over.high / under.low
+        return Estimate(ratio, low, high, n, f"{RANGE} ratios of two values", is_range=True)
     below = hypot(log(over.median / over.low), log(under.high / under.median))
     above = hypot(log(over.high / over.median), log(under.median / under.low))
-    return ratio, ratio * exp(-below), ratio * exp(above)
+    how = "95 % interval of the ratio of both medians"
+    return Estimate(ratio, ratio * exp(-below), ratio * exp(above), n, how)
 
 
 def single_pair(a: Sequence[float], b: Sequence[float]) -> Ratio:
@@ -61,17 +68,16 @@ def single_pair(a: Sequence[float], b: Sequence[float]) -> Ratio:
     Raises:
         ValueError: a run has no records.
     """
-    of_a, of_b = within_run(a), within_run(b)
-    ratio, low, high = ratio_of_medians(of_b, of_a)
-    if low is None:
+    ratio = ratio_of_medians(within_run(b), within_run(a))
+    if ratio.low is None:
         few = f"{counted(min(len(a), len(b)), 'record')}, at least {FEWEST_RECORDS} are needed"
-        return Ratio(ratio, None, None, 1, RECORDS, f"medians of one run each, no interval: {few}")
+        return Ratio(ratio.median, None, None, 1, RECORDS, f"medians of one run each, no interval: {few}")
     counts = " and ".join(dict.fromkeys((f"{len(a)}", f"{len(b)}")))
     how = f"95 % interval over {counts} records of one run each, allowing for their autocorrelation"
-    if RANGE in of_a.method or RANGE in of_b.method:
-        # The ends of both are combined alike, whether these are of an interval or a range.
-        how = f"{RANGE} {counts} records of one run each, combined, as autocorrelation allows none"
-    return Ratio(ratio, low, high, 1, RECORDS, f"{how}: not what another run would give")
+    if ratio.is_range:
+        how = f"{RANGE} ratios of {counts} records of one run each, as autocorrelation allows none"
+    method = f"{how}: not what another run would give"
+    return Ratio(ratio.median, ratio.low, ratio.high, 1, RECORDS, method, ratio.is_range)
 
 
 def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
@@ -84,16 +90,17 @@ def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
     Args:
         a, b: seconds of a call, in the order of the rounds.
     """
-    ratios = [of_b / of_a for of_a, of_b in zip(a, b, strict=True)]
+    ratios, is_range = [of_b / of_a for of_a, of_b in zip(a, b, strict=True)], False
     if len(ratios) >= FEWEST_RECORDS:
         estimate = within_run(ratios)
         low, high, how = estimate.low, estimate.high, "95 % interval that allows for autocorrelation"
-        if RANGE in estimate.method:
+        is_range = estimate.is_range
+        if is_range:
             how = f"{RANGE} rounds, whose autocorrelation allows none"
     else:
         low, high = order_statistic_interval(ratios) or (None, None)
         how = "no interval" if low is None else "95 % interval between order statistics"
-    return Ratio(median(ratios), low, high, len(ratios), ROUNDS, f"paired by round, {how}")
+    return Ratio(median(ratios), low, high, len(ratios), ROUNDS, f"paired by round, {how}", is_range)
 
 
 def paired_runs(pairs: Sequence[tuple[float, float]]) -> Ratio:

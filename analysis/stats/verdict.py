@@ -117,6 +117,7 @@ class Verdict:
         n: number of runs, or of pairs of runs.
         level: 'records of one run each' or 'runs'.
         method: how the interval was made, worded for a caption.
+        is_range: whether the ends are those of a range, and of no interval.
         groups: labels of the first and the second; empty where the two are sides of one group.
         noise: standard deviation of the difference of two repeats, in nats; None if nothing was repeated.
         imported: whether other programs logged some of the runs, so that no study of ours plans more.
@@ -130,6 +131,7 @@ class Verdict:
     n: int
     level: str
     method: str
+    is_range: bool = False
     quantity: Quantity = "rate"
     groups: tuple[str, str] | None = None
     noise: float | None = None

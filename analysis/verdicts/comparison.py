@@ -287,7 +287,7 @@ def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = Fa
             ratio = single_pair(sides[1], sides[0])
     if ratio is None:
         return change(before, after, margin or None)
-    numbers = (1, ratio.level, ratio.method)
+    numbers = (1, ratio.level, ratio.method, ratio.is_range)
     if not single_runs or margin is None or ratio.low is None or ratio.high is None:
         low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
         return Verdict(of_single_runs(low, high), SingleRuns(1, 1), ratio.ratio - 1, low, high, *numbers)

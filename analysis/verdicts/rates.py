@@ -287,7 +287,7 @@ def _verdict(a: Group, b: Group, ratio: Ratio, margin: float | None, ranked: Ver
     """What may be said of a ratio: that of a single run, which may be the machine's, is at most observed."""
     difference = ratio.ratio - 1
     low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
-    numbers = (difference, low, high, ratio.n, ratio.level, ratio.method)
+    numbers = (difference, low, high, ratio.n, ratio.level, ratio.method, ratio.is_range)
     kind: Kind
     if single := single_runs(a, b, ratio):
         return Verdict(of_single_runs(low, high), single, *numbers)

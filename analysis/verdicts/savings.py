@@ -35,7 +35,7 @@ def time_saved(rows: Sequence[Row]) -> list[Saving]:
             ratio = ratio_of(group, base)
             method = f"{ratio.level}: {ratio.method}, of which 1 - 1 / ratio"
             pairs = ratio.n if ratio.level == RUNS else 1
-            speed = Estimate(ratio.ratio, ratio.low, ratio.high, pairs, method)
+            speed = Estimate(ratio.ratio, ratio.low, ratio.high, pairs, method, ratio.is_range)
             savings.append(_saving(group, base, speed.map(lambda ratio: 100 * (1 - 1 / ratio))))
     return savings
 

@@ -189,7 +189,7 @@ def _with_ends(verdict: Verdict | None, times: float, margin: float | None, leas
         return f"{times * verdict.difference:+.{least}f}{unit}"
     low, high = times * verdict.low, times * verdict.high
     form = f"+.{decimals((low, high), margin and times * margin, least)}f"
-    ends = f"{range_word(verdict.method)}{low:{form}} to {high:{form}}"
+    ends = f"{range_word(verdict.is_range)}{low:{form}} to {high:{form}}"
     return f"{times * verdict.difference:{form}}{unit} ({ends})"
 
 

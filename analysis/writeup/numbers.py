@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from analysis.query.latex import escaped
 from analysis.report.answer.statement import Number
 from analysis.report.build import Contents
-from analysis.stats.estimate import RANGE
 from analysis.wording import decimals, percentage, readable
 
 _DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
@@ -113,10 +112,8 @@ def macros(contents: Contents) -> Iterator[Macro]:
                 low, high = (None if x is None else readable(x, form) for x in (estimate.low, estimate.high))
                 in_unit = "" if unit == quantity else f", {unit}"
                 comment = f"{label}: {quantity}{in_unit}: median; {estimate.method}"
-                is_range = RANGE in estimate.method
-                yield Macro(
-                    f"{label} {quantity}", readable(estimate.median, form), low, high, comment, is_range
-                )
+                value, is_range = readable(estimate.median, form), estimate.is_range
+                yield Macro(f"{label} {quantity}", value, low, high, comment, is_range)
     for number in contents.answer.numbers:
         yield _sentence_macro(number)
 

@@ -358,7 +358,7 @@ def ends(given: Estimate | Ratio | Verdict, form: str) -> str:
     """Those of an interval, or of a range after that word; a dash where there is none."""
     if given.low is None or given.high is None:
         return _DASH
-    return f"{range_word(given.method)}{number(given.low, form)} to {number(given.high, form)}"
+    return f"{range_word(given.is_range)}{number(given.low, form)} to {number(given.high, form)}"
 
 
 def number(value: float | None, form: str) -> str:

@@ -14,7 +14,7 @@ from analysis.importers import read as read_log
 from analysis.report.answer.statement import Sentence
 from analysis.report.build import build_report
 from analysis.store.collect import collect
-from tests.oracle import records
+from tests.oracle import frontiers, records  # noqa: F401  `frontiers` adds its kinds
 from tests.oracle.pages import Element, read
 from tests.oracle.truth import Study
 

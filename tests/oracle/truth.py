@@ -34,14 +34,16 @@ class Value(NamedTuple):
     extremes: Ends = None  # the smallest and the largest of several runs
 
     def over(self, other: Value) -> Value:
-        """The ratio of two medians of runs that are apart: errors of logarithms add as squares."""
+        """The ratio of two medians of runs that are apart: errors of logarithms add as squares, ranges do not."""
         assert self.ends and other.ends
         (down, up), (their_down, their_up) = (
             [abs(log(end / value.middle)) for end in value.ends] for value in (self, other)
         )
         ratio = self.middle / other.middle
+        if self.is_range or other.is_range:
+            return Value(ratio, (self.ends[0] / other.ends[1], self.ends[1] / other.ends[0]), is_range=True)
         interval = ratio / exp(hypot(down, their_up)), ratio * exp(hypot(up, their_down))
-        return Value(ratio, interval, self.is_range or other.is_range)
+        return Value(ratio, interval)
 
 
 class Attempt(NamedTuple):

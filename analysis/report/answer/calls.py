@@ -17,11 +17,11 @@ from analysis.charts._kernels import (
     shape_key,
     shapes_or_cases,
 )
+from analysis.charts._values import interval
 from analysis.charts.kernel_fp8 import NARROW, Gain, gains
 from analysis.charts.kernel_tile import of_tiles
 from analysis.report.answer.statement import Number, Sentence
-from analysis.stats import grouped
-from analysis.stats.estimate import RANGE
+from analysis.stats import Estimate, grouped
 from analysis.stats.paired import Ratio, ratio_of_medians
 from analysis.wording import capital, decimals, group_name, in_parentheses, listed, percent, readable
 from model.record.case import FP8
@@ -54,17 +54,14 @@ def _in_8_bits(facts: Facts) -> Iterator[Sentence]:
     """What 8 bits gain over bfloat16, who is wrong in them, and how far outputs are from float64."""
     by_backend = grouped(gains(facts.eight_bits), lambda gain: gain.fp8.attention)
     texts, numbers = [], []
-    for name, own in sorted(by_backend.items(), key=lambda item: -max(gain.ratio for gain in item[1])):
-        ratios = sorted(gain.ratio for gain in own)
+    for name, own in sorted(by_backend.items(), key=lambda item: -max(gain.ratio.median for gain in item[1])):
+        ratios = sorted(gain.ratio.median for gain in own)
         times = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios[0], ratios[-1])))
         many = counted(len(own), shapes_or_cases([gain.fp8 for gain in own]))
-        at, low, high = (f" at {many}" if len(own) > 1 else ""), own[0].low, own[0].high
-        ends = "" if at or low is None or high is None else f" ({low:.2f} to {high:.2f})"
+        at, first = (f" at {many}" if len(own) > 1 else ""), own[0].ratio
+        ends = "" if at or first.low is None else f" ({interval(first, '.2f')})"
         texts.append(f"{times} times{ends} as fast as in {NARROW} with {group_name(name)}{at}")
-        numbers += [
-            Number(f"forward in 8 bits over {NARROW}, {gain.label}", "times", gain.ratio, gain.low, gain.high)
-            for gain in own
-        ]
+        numbers += [_times(f"forward in 8 bits over {NARROW}, {gain.label}", gain.ratio) for gain in own]
     if not texts:
         return
     wrong = {row["attention"] for row in facts.kernels if (row["dtype"], row["outcome"]) == (FP8, "wrong")}
@@ -107,9 +104,9 @@ def _by_tile(timed: list[Point]) -> Iterator[Sentence]:
         slowest = f", the slowest of {len(own)}" if len(own) > 2 else ""
         texts.append(
             f"{group_name(name)} has its shortest time, {_in_words(_milliseconds(first))}, in {first.tile}, "
-            f"{_in_times(*gain)} as fast as in {last.tile}{slowest}"
+            f"{_in_times(gain)} as fast as in {last.tile}{slowest}"
         )
-        numbers.append(Number(f"speed of {name} in {first.tile} over {last.tile}", "times", *gain))
+        numbers.append(_times(f"speed of {name} in {first.tile} over {last.tile}", gain))
     what = f"{capital(_call(shape.points[0]))} over tiles of queries x keys"
     where = f"{what}, at {shape.fixed}{_in_graphs(shape.points[0])}"
     yield Sentence(f"{where}: {_of_few(texts)}.", tuple(numbers[:_NAMED]))
@@ -127,26 +124,30 @@ def _by_dropout(timed: list[Point]) -> Iterator[Sentence]:
     if not at_shape:
         return
     costs = {point.attention: _over(point, without[but_dropout(point)]) for point in at_shape}
-    ordered = sorted(costs, key=lambda name: costs[name][0])
-    texts = [f"{_in_times(*costs[name])} that without with {group_name(name)}" for name in ordered]
-    numbers = [Number(f"time of {name} with dropout over without", "times", *costs[name]) for name in ordered]
+    ordered = sorted(costs, key=lambda name: costs[name].median)
+    texts = [f"{_in_times(costs[name])} that without with {group_name(name)}" for name in ordered]
+    numbers = [_times(f"time of {name} with dropout over without", costs[name]) for name in ordered]
     where, what = f"At {shape_in_words(at_shape[0])}{_in_graphs(at_shape[0])}", _call(at_shape[0])
     yield Sentence(f"{where}, the time of {what} is {_of_few(texts)}.", tuple(numbers[:_NAMED]))
 
 
-def _over(point: Point, other: Point) -> tuple[float, float | None, float | None]:
+def _over(point: Point, other: Point) -> Estimate:
     own, theirs = point.time(), other.time()
     assert own and theirs
     return ratio_of_medians(own, theirs)
 
 
-def _in_times(ratio: float, low: float | None, high: float | None) -> str:
+def _times(name: str, ratio: Estimate) -> Number:
+    return Number(name, "times", ratio.median, ratio.low, ratio.high, is_range=ratio.is_range)
+
+
+def _in_times(ratio: Estimate) -> str:
     """`1.83 times (1.82 to 1.84)`; of an interval that has 1 in it, that nothing is told apart."""
-    if low is None or high is None:
-        return f"{ratio:.2f} times"
-    digits = decimals((low - 1, high - 1), None, 2)
-    unclear = ": not told apart" if low <= 1 <= high else ""
-    return f"{ratio:.{digits}f} times ({low:.{digits}f} to {high:.{digits}f}{unclear})"
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.median:.2f} times"
+    digits = decimals((ratio.low - 1, ratio.high - 1), None, 2)
+    unclear = ": not told apart" if ratio.low <= 1 <= ratio.high else ""
+    return f"{ratio.median:.{digits}f} times ({interval(ratio, f'.{digits}f')}{unclear})"
 
 
 def _of_few(texts: Sequence[str]) -> str:
@@ -249,13 +250,13 @@ def _gain(ratio: Ratio) -> str:
     if ratio.low is None or ratio.high is None:
         return f"{percent(ratio.ratio - 1)} %, without an interval"
     gain = in_parentheses(ratio.ratio - 1, ratio.low - 1, ratio.high - 1)
-    return gain.replace("(", "(range ") if RANGE in ratio.method else gain
+    return gain.replace("(", "(range ") if ratio.is_range else gain
 
 
 def _speed(point: Point, other: Point, ratio: Ratio, where: str = "") -> Number:
     value, low, high = (None if x is None else 100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
     speed = f"speed of {point.attention} over {other.attention}{where}, change"
-    return Number(speed, "percent", value or 0.0, low, high, is_range=RANGE in ratio.method)
+    return Number(speed, "percent", value or 0.0, low, high, is_range=ratio.is_range)
 
 
 def _call(point: Point) -> str:

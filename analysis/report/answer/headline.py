@@ -47,7 +47,7 @@ def in_times(row: VerdictRow) -> tuple[str, str]:
     value, low, high = f"{row.speedup.value:.2f}", row.speedup.low, row.speedup.high
     if low is None or high is None:
         return value, ""
-    return value, f"{range_word(row.method)}{low:.2f} to {high:.2f}"
+    return value, f"{range_word(row.speedup.is_range)}{low:.2f} to {high:.2f}"
 
 
 def rates(

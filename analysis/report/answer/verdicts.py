@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from analysis.report.answer.statement import About, Number, Sentence, VerdictRow
 from analysis.stats import by_label, grouped
-from analysis.stats.estimate import RANGE, median
+from analysis.stats.estimate import median
 from analysis.stats.paired import RECORDS
 from analysis.verdicts.scaling import HELD_UP
 from analysis.wording import because, faster, group_name, listed, named_or_counted, nats, percentage
@@ -52,7 +52,7 @@ def rows(facts: Facts, comparison: StudyComparison, rate_name: str) -> list[Verd
                 rate.median,
                 rate.low,
                 rate.high,
-                is_range=RANGE in rate.method,
+                is_range=rate.is_range,
             )
             value, reason = f"{rate.median:,.0f}", "not a finding: one run"
             single.append(_observed("alone", rate_name, group.label, value, reason, number))
@@ -91,8 +91,7 @@ def _rate(
     difference, interval = "", ""
     if verdict.difference is not None and kind != "withheld":
         difference, interval = percentage(verdict.difference, verdict.low, verdict.high, rate.margin)
-    is_range = RANGE in verdict.method
-    if interval and is_range:
+    if interval and verdict.is_range:
         interval = f"range {interval}"
     return VerdictRow(
         about="step" if setting else "rate",
@@ -111,7 +110,7 @@ def _rate(
             low,
             high,
             margin=margin,
-            is_range=is_range,
+            is_range=verdict.is_range,
         )
         if kind != "withheld"
         else None,
@@ -146,7 +145,7 @@ def _loss(loss: LossVerdict) -> VerdictRow:
             verdict.low,
             verdict.high,
             margin=loss.margin,
-            is_range=RANGE in verdict.method,
+            is_range=verdict.is_range,
         ),
         level=verdict.level,
         method=verdict.method,
@@ -182,7 +181,7 @@ def scaling_row(curve: Curve, point: ScalingPoint, what: str) -> VerdictRow:
         reasons.append(f"not a finding: {point.observed}")
     if point.beyond_ideal:
         reasons.append(HELD_UP)
-    ratio, is_range = point.ratio, RANGE in point.ratio.method
+    ratio, is_range = point.ratio, point.ratio.is_range
     at = f"{curve.kind} scaling at {point.processes} {what}{over}, {about}"
     return replace(
         row,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp
 
 import numpy as np
@@ -95,9 +96,23 @@ def test_the_ends_of_two_medians_combine_as_independent_errors_of_logarithms() -
     """Triangles of 3, 4, 5 and 5, 12, 13, in percent: below with the end above of the other, and the reverse."""
     over = Estimate(2.0, 2 * exp(-0.03), 2 * exp(0.05), 1, "")
     under = Estimate(1.0, exp(-0.12), exp(0.04), 1, "")
-    assert ratio_of_medians(over, under) == pytest.approx((2.0, 2 * exp(-0.05), 2 * exp(0.13)))
-    assert ratio_of_medians(under, over) == pytest.approx((0.5, exp(-0.13) / 2, exp(0.05) / 2))
-    assert ratio_of_medians(over, Estimate(1.0, None, None, 1, "")) == (2.0, None, None)
+    assert ends_of(ratio_of_medians(over, under)) == pytest.approx((2.0, 2 * exp(-0.05), 2 * exp(0.13)))
+    assert ends_of(ratio_of_medians(under, over)) == pytest.approx((0.5, exp(-0.13) / 2, exp(0.05) / 2))
+    assert ends_of(ratio_of_medians(over, Estimate(1.0, None, None, 1, ""))) == (2.0, None, None)
+
+
+def ends_of(ratio: Estimate) -> tuple[float, float | None, float | None]:
+    assert not ratio.is_range
+    return ratio.median, ratio.low, ratio.high
+
+
+def test_the_range_of_a_ratio_is_from_its_smallest_to_its_largest() -> None:
+    """A range says nothing of errors: 1.9 to 2.2 over 0.8 to 1.1 may be anything from 1.727 to 2.75."""
+    over, under = Estimate(2.0, 1.9, 2.2, 1, "", is_range=True), Estimate(1.0, 0.8, 1.1, 1, "")
+    for first, second in ((over, under), (replace(over, is_range=False), replace(under, is_range=True))):
+        ratio = ratio_of_medians(first, second)
+        assert (ratio.low, ratio.high) == pytest.approx((1.9 / 1.1, 2.2 / 0.8))
+        assert ratio.is_range and "no interval" in ratio.method
 
 
 def test_the_interval_of_single_runs_holds_the_truth_in_at_least_95_percent() -> None:

@@ -16,7 +16,7 @@ NOISE = np.random.default_rng(5)
 
 def single(label: str, factor: float, n: int = 60, **changes: Any) -> Row:
     """A single run whose step times go up and down as those of all others do."""
-    shared = 0.4 + 0.05 * np.sin(np.arange(n) / 3)
+    shared = 0.4 + 0.01 * np.sin(np.arange(n) / 3)
     times = shared * factor * (1 + 0.002 * NOISE.standard_normal(n))
     steps = {"counted_step_seconds": times.tolist()}
     return run(label, float(np.median(times)), **steps | changes)

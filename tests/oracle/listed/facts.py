@@ -257,9 +257,8 @@ def paired_records(study: Study, label: str, base: str) -> str:
     """How the interval of a ratio to the baseline was made from a run each."""
     counts = shared_records(study, label, base)
     method = of_records(study.rate_ratio(label), 0).replace("of one run", "of one run each")
-    method = method.replace(
-        ", whose autocorrelation allows none", ", combined, as autocorrelation allows none"
-    )
+    method = method.replace("of all 0", "of all ratios of 0")
+    method = method.replace(", whose autocorrelation allows none", ", as autocorrelation allows none")
     return method.replace("0 records", " and ".join(dict.fromkeys(map(str, counts))) + " records")
 
 
