@@ -249,8 +249,12 @@ def line_table(lines: StepLines, styles: Styles) -> Table:
     return Table(heads, tuple(rows), thinned if len(shown) < len(steps) else "")
 
 
-def crowd_caption(lines: StepLines) -> str:
-    """What a reader must know where lines hide each other, or are too many to name; empty if neither."""
+def crowd_caption(lines: StepLines, unit: str = "") -> str:
+    """What a reader must know where lines hide each other, or are too many to name; empty if neither.
+
+    Args:
+        unit: of the lines' values, after a space; empty if they have none.
+    """
     sentences = ""
     if lines.crowded:
         sentences += (
@@ -263,7 +267,7 @@ def crowd_caption(lines: StepLines) -> str:
             if row["value"] is not None:
                 by_place.setdefault((lines.joined[row["label"]], row["step"]), []).append(row["value"])
         apart = max(max(values) - min(values) for values in by_place.values())
-        sentences += f" Several names on a line: groups within {brief(apart)} of each other."
+        sentences += f" Several names on a line: groups within {brief(apart)}{unit} of each other."
     if lines.beyond:
         far = max(lines.beyond, key=lambda row: abs(row["value"] - row["at"]))
         which = "solid lines" if lines.faint else "lines"

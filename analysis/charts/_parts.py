@@ -20,13 +20,15 @@ _BAR = 14  # pixels of its height
 _LEGEND = 18  # pixels above the head of the column, for the row of each part
 
 
-def middle_run(of: str) -> str:
+def middle_run(of: str, sizes: Iterable[int]) -> str:
     """Which run of each group the bars show, for a caption.
 
     Args:
         of: what its own is the median of.
+        sizes: how many runs each group has.
     """
-    return f"Bars: the run of the median {of} (of two, the shorter). Marks: runs."
+    of_two = "" if all(size % 2 for size in sizes) else " (of two, the shorter)"
+    return f"Bars: the run of the median {of}{of_two}. Marks: runs."
 
 
 def pieces(label: str, parts: Mapping[str, float | None]) -> list[Row]:

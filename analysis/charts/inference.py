@@ -65,7 +65,7 @@ def _positions(rows: list[Row], styles: Styles) -> Figure | None:
         spec=line_plot(lines, styles),
         caption=(
             f"Medians over a group's runs, at most {_POINTS} points a line. A token at position p attends to "
-            f"p + 1 keys.{first}{crowd_caption(lines)}"
+            f"p + 1 keys.{first}{crowd_caption(lines, ' ms')}"
         ),
         description="Milliseconds per decoded token over positions, a line per group; numbers are above.",
         interval="none: a trace, not an estimate",

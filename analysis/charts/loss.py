@@ -89,7 +89,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         spec=line_plot(lines, styles),
         caption=(
             f"Faint: {faint}, means of the steps up to each of at most {limit(200, groups, runs)} points. "
-            f"Solid: means over a group's runs, {smoothed}.{crowd_caption(lines)}{cross}{caution}"
+            f"Solid: means over a group's runs, {smoothed}.{crowd_caption(lines, ' nats')}{cross}{caution}"
             f"{hollow_caption(marks)}"
         ),
         description="Training loss over steps. Last loss of the solid line: "

@@ -105,7 +105,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         spec=line_plot(lines, styles),
         caption=(
             f"Of runs that differ only in attention, at the same steps: means over runs, {smoothing(rows)}."
-            f"{band} The axis spans at least {_LEAST_NATS} nats either way.{crowd_caption(lines)}"
+            f"{band} The axis spans at least {_LEAST_NATS} nats either way.{crowd_caption(lines, ' nats')}"
         ),
         description="Loss difference over steps. At the end: "
         + "; ".join(f"{label} {value:+.4f}" for label, value in last.items())

@@ -20,7 +20,7 @@ from analysis.charts._parts import (
 from analysis.charts._rows import run_name
 from analysis.charts._values import in_single_runs, names, shortened
 from analysis.stats import by_label, grouped
-from analysis.verdicts.profiles import UNLIKE, impossible, median_run, unlike
+from analysis.verdicts.profiles import UNLIKE, excesses, impossible, median_run
 from analysis.wording import UNKNOWN, capital, in_a_row, number
 from model.record.units import counted
 
@@ -43,6 +43,7 @@ LEFT JOIN floors f ON f.run_id = r.run_id AND f.attempt = r.measured_attempt
 WHERE r.study = $study AND r.outcome = 'completed'${{kept}}
 ORDER BY r.place, r.seed, r.repeat, r.run_id""")
 _FLOOR = ": floor"  # after a group's label
+_NOTED = 1.0  # percent between a bar and the timed steps, from which a caption has it
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Profiled:
     Attributes:
         noun: what readers call one of it.
         phase: what the tables call it.
-        timed: SQL of its seconds, its floor and the floor's percentage, from `runs r`.
+        timed: SQL of its seconds, its floor, the floor's percentage and whether it was in CUDA graphs, from
+            `runs r`.
         unmarked: SQL of whether older records tell attention by its kernels' names alone.
         which: which ones were profiled.
         floor: what its floor is made of.
@@ -145,6 +147,10 @@ class Profiled:
 
     def _caption(self, rows: list[Row], wrong: Collection[str]) -> str:
         how = f"Timed in {self.which}; idle: the rest of a {self.noun} without the profiler."
+        if any(row["in_graphs"] for row in rows):
+            how += (
+                " These were in CUDA graphs, as the run's; kernels were timed in others, launched one by one."
+            )
         if not all(row["gpus"] for row in rows):
             how += " On a CPU, the profiler slows the operators, and idle is the time between them."
         if any(row["hidden"] is not None and row["communication"] for row in rows):
@@ -154,11 +160,14 @@ class Profiled:
                 f" Floor: at rates measured on the device, no strict limit: {self.floor}"
                 f"{self._under_floor(rows)}"
             )
-        if differing := unlike({**row, "seconds": whole_seconds(row)} for row in rows):
+        off = excesses({**row, "seconds": whole_seconds(row)} for row in rows)
+        if differing := [label for label, percent in off.items() if abs(percent) > UNLIKE]:
             how += (
                 f" In {len(differing)} of {counted(len(by_label(rows)), 'group')} these took over "
                 f"{UNLIKE:.0f} % longer or shorter than the timed ones."
             )
+        elif (most := max(map(abs, off.values()))) >= _NOTED:
+            how += f" The bars are up to {most:.1f} % longer or shorter than the timed {self.noun}."
         if named := list(by_label(row for row in rows if row["by_name"])):
             which = "" if len(named) == len(by_label(rows)) else f" in {in_a_row(named)}"
             how += (
@@ -170,7 +179,8 @@ class Profiled:
                 f" Wrong for {in_a_row(list(wrong))}: attention would take less than it can, so some kernels "
                 "count as other parts."
             )
-        return f"{middle_run(f'timed {self.noun}')} Attention includes its products. {how}"
+        bars = middle_run(f"timed {self.noun}", map(len, by_label(rows).values()))
+        return f"{bars} Attention includes its products. {how}"
 
     def _table(
         self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float
@@ -202,7 +212,7 @@ class Profiled:
 _STEP = Profiled(
     noun="step",
     phase="step",
-    timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage",
+    timed="r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage, false AS in_graphs",
     unmarked="coalesce(r.config->>'$.train.compile', r.config->>'$.inference.compile')::BOOLEAN",
     which="a few steps after the last one of the run",
     floor="products and causal attention at those of products, the rest at the memory bandwidth.",
@@ -220,10 +230,11 @@ _TOKEN = Profiled(
     phase="decode",
     timed=(
         "r.decode_seconds AS timed_seconds, r.decode_floor_seconds AS floor_seconds, "
-        "r.decode_floor_percentage AS floor_percentage"
+        "r.decode_floor_percentage AS floor_percentage, "
+        "coalesce((r.config->>'$.inference.cuda_graphs')::BOOLEAN, false) AS in_graphs"
     ),
     unmarked="(r.config->>'$.inference.cuda_graphs')::BOOLEAN",
-    which="a few more tokens at the median position, after the run and without CUDA graphs",
+    which="a few more tokens at the median position, after the run",
     floor=("weights, keys and values read once, or the products where these take longer."),
     parts=FORWARD_PARTS,
 )

@@ -113,9 +113,10 @@ def _costs(row: Row) -> dict[str, float]:
 
 
 def _caption(rows: list[Row], labels: list[str], what: str) -> str:
+    sizes = map(len, by_label(row for row in rows if row["label"] in labels).values())
     sentences = (
         f"Seconds of a timed step times {what}, over tokens: with ideal scaling, bars of one sample length "
-        f"are equally long. {middle_run('timed step')} Parts: their shares of profiled steps of the "
+        f"are equally long. {middle_run('timed step', sizes)} Parts: their shares of profiled steps of the "
         "first process. Communication: what nothing else hid, with waiting. In the title, costs are of "
         "paired runs."
     )

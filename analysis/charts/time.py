@@ -91,12 +91,13 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     lost = ""
     if "lost_seconds" in shown:
         lost = " Lost: an earlier attempt's time after the last of its steps that counts."
+    bars_of = middle_run("time", map(len, by_label(timed).values()))
     return Figure(
         spec=stacked_bars(
             bars, wholes, list(middles), default_looks(list(shown.values())), f"{unit} per run", theirs
         ),
         caption=(
-            f"Runs of {steps}, without pauses between attempts. {middle_run('time')} Start-up: to the "
+            f"Runs of {steps}, without pauses between attempts. {bars_of} Start-up: to the "
             "first step, with the backend's certificate. First step's extra: beyond a median step; with the "
             f"steps, it is the training time.{lost} Rest: records, audits, checkpoints, the end.{gaps}"
             f"{hollow_caption(marks)}{' They are of the steps.' if marks else ''}"

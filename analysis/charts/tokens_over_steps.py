@@ -48,7 +48,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         caption=(
             f"Of the steps up to each of at most {limit(100, rows, len(used))} points, a group's runs "
             f"together. Counted nowhere else: the warm-up (shaded, to step {warmup}), the first step of a "
-            f"later attempt.{crowd_caption(lines)}"
+            f"later attempt.{crowd_caption(lines, ' tokens/s')}"
         ),
         description="Tokens per second over steps, one line per group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",

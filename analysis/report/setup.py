@@ -202,10 +202,11 @@ def _conditions(
     yield Setting("Device", value(runs, values.device) if several or not used else used[0], "Machine")
     yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "Machine")
     if on_gpu:
-        # Of the runs' wall time, of which starting is a part.
         shares = {by: values.held_back(on_gpu, column) for column, by in _HELD.items()}
         throttled = ", ".join(
-            f"{by} for {100 * share:.0f} % of the wall time" if share >= 0.005 else f"{by} at no time"
+            f"{by} for {100 * share:.0f} % of the wall time, start-up included"
+            if share >= 0.005
+            else f"{by} at no time"
             for by, share in shares.items()
             if share is not None
         )

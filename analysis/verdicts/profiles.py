@@ -44,24 +44,24 @@ def median_run(rows: Sequence[R]) -> R:
     return middle(timed or rows, lambda row: row["timed_seconds"] or 0.0)
 
 
-def unlike(rows: Iterable[Row]) -> dict[str, float]:
+def excesses(rows: Iterable[Row]) -> dict[str, float]:
     """By label, how much longer the profiled step of its median run took than the timed ones, in percent.
 
-    Below zero where it was shorter.
+    Below zero where it was shorter, and zero of a group without timed steps.
 
     Args:
         rows: of one phase, as PROFILED gives them.
-
-    Returns:
-        Of groups beyond UNLIKE alone.
     """
-    differing = {}
-    for label, group in by_label(rows).items():
-        row = median_run(group)
-        more = 100 * (row["seconds"] / row["timed_seconds"] - 1) if row["timed_seconds"] else 0.0
-        if abs(more) > UNLIKE:
-            differing[label] = more
-    return differing
+    middles = {label: median_run(group) for label, group in by_label(rows).items()}
+    return {
+        label: 100 * (row["seconds"] / row["timed_seconds"] - 1) if row["timed_seconds"] else 0.0
+        for label, row in middles.items()
+    }
+
+
+def unlike(rows: Iterable[Row]) -> dict[str, float]:
+    """The `excesses` of the groups beyond UNLIKE."""
+    return {label: percent for label, percent in excesses(rows).items() if abs(percent) > UNLIKE}
 
 
 def impossible(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:

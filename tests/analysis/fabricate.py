@@ -307,6 +307,7 @@ def profile(
     attempt: int = 1,
     hidden: dict[str, float] | None = None,
     decoded: dict[str, float] | None = None,
+    by_name: bool | None = None,
     **seconds: float,
 ) -> None:
     """Where the time of a step goes, as the attempt wrote it.
@@ -314,10 +315,17 @@ def profile(
     Args:
         hidden: seconds of parts that other work hides.
         decoded: the parts of a decoded token.
+        by_name: whether attention was told by its kernels' names.
         seconds: the parts of a step.
     """
     parts = [
-        {"phase": phase, "part": part, "seconds": value, "hidden_seconds": (hidden or {}).get(part)}
+        {
+            "phase": phase,
+            "part": part,
+            "seconds": value,
+            "hidden_seconds": (hidden or {}).get(part),
+            "by_name": by_name,
+        }
         for phase, phase_seconds in (("step", seconds), ("decode", decoded or {}))
         for part, value in phase_seconds.items()
     ]

@@ -162,8 +162,9 @@ def prompts_read(study: Study) -> Iterator[str]:
         new_tokens = [n for run in study.runs if (n := run.config["inference"]["new_tokens"])]
         readers = dict.fromkeys(run.label for run in study.runs if not run.config["inference"]["new_tokens"])
         but = f" (not {listed(list(readers))})" if readers else ""
+        batches = f"batches of {settings['batch_size']} " if settings["batch_size"] > 1 else ""
         yield (
-            f"{_model(study.runs)} read {settings['steps']} batches of {settings['batch_size']} prompts of "
+            f"{_model(study.runs)} read {settings['steps']} {batches}prompts of "
             f"{settings['prompt_length']} tokens and decoded {span(new_tokens)} tokens after the last{but}"
             f"{_where(study.runs)}{_under(study)}."
         )
@@ -434,12 +435,26 @@ def _ends(
         for label in (first, last):
             if (base := study.against(label)) in values:
                 texts[label] += f", {100 * (values[label] / values[base] - 1):+} % against {base}, not tested"
+    ties = []
+    if descending:
+        ties = [
+            label
+            for label in ordered
+            if study.holm.get(frozenset((first, label)), 0.0) > 0.05
+            and study.against(label) != first
+            and study.against(first) != label
+        ]
+    doubt = (
+        f"tests do not tell it from {listed(ties) if len(ties) <= 3 else f'{len(ties)} others'}; "
+        if ties
+        else ""
+    )
     singles = [len(study.completed(label)) == 1 for label in (first, last)]
     if all(singles):
         prefix += "in one run each, " if prefix else "In one run each, "
     elif any(singles):
         texts[[first, last][singles.index(True)]] += ", in one run"
-    yield f"{prefix}{first} has the {words[0]}, {texts[first]}; {last} the {words[1]}, {texts[last]}."
+    yield f"{prefix}{first} has the {words[0]}, {texts[first]}; {doubt}{last} the {words[1]}, {texts[last]}."
 
 
 @said("answer")

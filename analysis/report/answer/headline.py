@@ -236,9 +236,10 @@ def ends(
         before = f"{before}{once if before else once.capitalize()}"
     elif single:
         texts[single[0]] += ", in one run"
-    doubt = ""
-    if not judged:  # rates are ranked by tests, of other quantities there are intervals alone
-        doubt = _ties(ordered, facts, comparison) if most else _overlaps(ordered, facts, values, runs)
+    # Rates are ranked by tests; of other quantities without a verdict there are intervals alone.
+    doubt = _ties(ordered, judged, facts, comparison) if most else ""
+    if not most and not judged:
+        doubt = _overlaps(ordered, facts, values, runs)
     leader = facts.name(first)
     if not before and leader.startswith("group"):
         leader = leader.capitalize()
@@ -250,15 +251,22 @@ def ends(
     yield Sentence(f"{'; '.join(clauses)}.", numbers)
 
 
-def _ties(ordered: Sequence[str], facts: Facts, comparison: StudyComparison) -> str:
-    """`tests do not tell it from auto, nor compare it with math`, of the first group; empty without a tie."""
+def _ties(
+    ordered: Sequence[str], judged: Mapping[str, VerdictRow], facts: Facts, comparison: StudyComparison
+) -> str:
+    """`tests do not tell it from auto, nor compare it with math`, of the first group; empty without a tie.
+
+    What a verdict says of the first group and its baseline is not said again.
+    """
     first = ordered[0]
+    compared = {row.against for row in judged.values() if row.group == first}
+    compared |= {label for label, row in judged.items() if row.against == first}
     tiers = next((ranking.tiers for ranking in comparison.rates.rankings if first in ranking.tiers[0]), ((),))
-    ties = [facts.name(label) for label in ordered if label in tiers[0] and label != first]
+    ties = [facts.name(label) for label in ordered if label in tiers[0] and label not in {first, *compared}]
     if not ties:
         return ""
     ranked = {label for tier in tiers for label in tier}
-    untested = [facts.name(label) for label in ordered if label not in ranked]
+    untested = [facts.name(label) for label in ordered if label not in ranked and label not in judged]
     nor = f", nor compare it with {_few(untested)}" if untested else ""
     return f"tests do not tell it from {_few(ties)}{nor}"
 

@@ -140,7 +140,7 @@ def _parameter_counts(runs: Sequence[Run]) -> list[int]:
 
 
 def _prompts(runs: Sequence[Run]) -> str:
-    """`read 60 batches of 1 prompt of 4,096 tokens and decoded 128 tokens after the last`."""
+    """`read 60 prompts of 4,096 tokens and decoded 128 tokens after the last`, or `60 batches of 2`."""
     asked = [run["config"]["inference"] for run in runs]
     steps, sizes, lengths = (
         span({config[key] for config in asked}) for key in ("steps", "batch_size", "prompt_length")
@@ -150,9 +150,11 @@ def _prompts(runs: Sequence[Run]) -> str:
     alone = dict.fromkeys(run["label"] for run in runs if not run["config"]["inference"]["new_tokens"])
     but = f" (not {groups(list(alone))})" if alone else ""
     decoded = f" and {decode} {span(new)} token{'s' * (new != {1})} after the last{but}" if new else ""
-    prompts = "1 prompt" if sizes == "1" else f"{sizes} prompts"
+    prompts = (
+        f"{steps} prompt{'s' * (steps != '1')}" if sizes == "1" else f"{steps} batches of {sizes} prompts"
+    )
     read = "read" if _completed(runs) else f"{'were' if len(_parameter_counts(runs)) > 1 else 'was'} to read"
-    return f"{read} {steps} batches of {prompts} of {lengths} tokens{decoded}"
+    return f"{read} {prompts} of {lengths} tokens{decoded}"
 
 
 def _rounded(count: int) -> str:

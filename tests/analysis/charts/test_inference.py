@@ -172,6 +172,23 @@ def test_a_token_whose_attention_was_not_seen_in_its_cuda_graph_has_no_bar(tmp_p
     assert not audit(report).findings
 
 
+def test_a_caption_says_how_far_bars_are_from_timed_prefills_and_how_a_graphs_token_was_timed(
+    tmp_path: Path,
+) -> None:
+    """A prefill of 102.6 ms in its parts, 100 timed; a token of 10.05 ms, 10 timed."""
+    folder = inferred(tmp_path, "auto", cuda_graphs=True, group="auto", factors={"attention": "auto"})
+    profile(folder, decoded={"products": 0.01005}, by_name=False, products=0.1026)
+    collect(tmp_path)
+    prefill, token = (
+        figure.caption
+        for name in ("prefill_profile", "decode_profile")
+        if (figure := draw(tmp_path, name, "inference"))
+    )
+    assert "The bars are up to 2.6 % longer or shorter than the timed prefill." in prefill
+    assert "graphs" not in prefill and "The bars are" not in token
+    assert "in CUDA graphs, as the run's; kernels were timed in others, launched one by one." in token
+
+
 @pytest.mark.parametrize(
     ("name", "labels", "products", "phase", "noun"),
     [

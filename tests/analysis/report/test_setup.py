@@ -83,7 +83,7 @@ def test_the_workload_is_all_there() -> None:
         "Margins": "loss 0.005 nats per token",
         "Device": "NVIDIA H200",
         "Clocks and power": "power limit 700 W, GPU clock 1,980 MHz, memory clock 3,201 MHz",
-        "Clock throttling": "by the power limit for 50 % of the wall time, by heat or the power supply at no time",
+        "Clock throttling": "by the power limit for 50 % of the wall time, start-up included, by heat or the power supply at no time",
         "Packages": "torch 2.13.0",
         "Driver": "unknown: not recorded",
         "Commit": "aaaaaaaaaa",

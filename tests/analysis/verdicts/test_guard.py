@@ -162,6 +162,16 @@ def test_the_overview_says_of_how_many_runs_the_times_are_worth_less() -> None:
     ]
 
 
+def test_clocks_that_are_said_to_change_are_those_of_one_run() -> None:
+    """1,470 to 1,935 MHz would be of two runs."""
+    rows = [
+        row(**CHANGED | {"sm_mhz_low": low, "sm_mhz_high": high})
+        for low, high in ((1470.0, 1800.0), (1600.0, 1935.0))
+    ]
+    (difference,) = among(rows)
+    assert "(at worst 1,470 to 1,800 MHz; throttled by" in difference.sentence
+
+
 def test_runs_whose_clock_was_held_back_without_changing_much_are_counted() -> None:
     rows = [row(throttle_reasons="sw_power_cap"), row(throttle_reasons="none"), row()]
     assert [difference.sentence for difference in among(rows)] == [

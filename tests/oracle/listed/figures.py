@@ -119,7 +119,7 @@ def rate_caption(spot: Spot, match: re.Match[str]) -> str:
     return (
         "Of the steps up to each of at most 100 points, a group's runs together. Counted nowhere else: the warm-up "
         f"(shaded, to step {max(run.warmup for run in spot.study.done)}), the first step of a later attempt."
-        + crowd(spot, lines)
+        + crowd(spot, lines, unit=" tokens/s")
     )
 
 
@@ -138,10 +138,12 @@ def bases(study: Study) -> str:
     )
 
 
-def crowd(spot: Spot, lines: dict[str, dict[int, float]], subject: str = "lines") -> str:
+def crowd(spot: Spot, lines: dict[str, dict[int, float]], subject: str = "lines", unit: str = "") -> str:
     """What a caption says of lines with several names, and of those beyond the axis, where it says so."""
     sentences = ""
-    if tolerance_match := re.search(r"Several names on a line: groups within ([\d.,e-]*\d) of", spot.text):
+    if tolerance_match := re.search(
+        rf"Several names on a line: groups within ([\d.,e-]*\d){unit} of", spot.text
+    ):
         distances = [
             max(abs(one[step] - other[step]) for step in set(one) & set(other))
             for (_, one), (_, other) in combinations(lines.items(), 2)
@@ -149,7 +151,7 @@ def crowd(spot: Spot, lines: dict[str, dict[int, float]], subject: str = "lines"
         distance = next(
             (value for value in distances if rounds(tolerance_match[1], f"{value:.12f}")), min(distances)
         )
-        sentences += f" Several names on a line: groups within {distance:.12f} of each other."
+        sentences += f" Several names on a line: groups within {distance:.12f}{unit} of each other."
     if arrow_match := re.search(r"Arrows: [^(]+\((.+), step ([\d,]+)\)", spot.text):
         ends = [end(values.values()) for values in lines.values() for end in (min, max)]
         value = lines[arrow_match[1]][int(arrow_match[2].replace(",", ""))]
@@ -265,7 +267,7 @@ def loss_caption(spot: Spot, match: re.Match[str]) -> str:
     text = (
         "Faint: each run, means of the steps up to each of at most 200 points. Solid: means over a group's runs, "
         f"smoothed over {2 * (max(map(len, lines.values())) // 40) + 1} points; final losses are not."
-        + crowd(spot, lines, "solid lines")
+        + crowd(spot, lines, "solid lines", " nats")
     )
     if any(run.steps and run.outcome not in ("completed", None) for run in study.runs):
         text += " Crosses: ends of runs that did not complete."
@@ -295,7 +297,7 @@ def difference_caption(spot: Spot, match: re.Match[str]) -> str:
     )
     if margin := 0.02 if spot.study.imported else spot.study.design["margins"].get("loss"):
         text += f" Shaded: the stated margin of {margin} nats, of the mean over the last fifth of the steps, not of single steps."
-    return f"{text} The axis spans at least 0.01 nats either way.{crowd(spot, lines)}"
+    return f"{text} The axis spans at least 0.01 nats either way.{crowd(spot, lines, unit=' nats')}"
 
 
 @text(r"Loss difference over steps\. At the end: .*", "figcaption")
@@ -317,7 +319,9 @@ def difference_lines(study: Study) -> dict[str, dict[int, float]]:
     return {label: line for label, line in lines.items() if not study.is_baseline(label)}
 
 
-MIDDLE_RUN = "Bars: the run of the median {} (of two, the shorter). Marks: runs."
+def bars_of(of: str, study: Study) -> str:
+    of_two = any(len(study.completed(label)) % 2 == 0 for label in study.measured)
+    return f"Bars: the run of the median {of}{' (of two, the shorter)' if of_two else ''}. Marks: runs."
 
 
 @text(r"Runs of \d+ steps, without pauses .*", "figcaption")
@@ -334,7 +338,7 @@ def time_caption(spot: Spot, match: re.Match[str]) -> str:
     ):
         gaps_text = f" Start-up or rest are not known of {', '.join(unknown)}."
     return (
-        f"Runs of {steps} steps, without pauses between attempts. {MIDDLE_RUN.format('time')} Start-up: to the first step, with the "
+        f"Runs of {steps} steps, without pauses between attempts. {bars_of('time', spot.study)} Start-up: to the first step, with the "
         "backend's certificate. First step's extra: beyond a median step; with the steps, it is the training time."
         f"{lost_text} Rest: records, audits, checkpoints, the end.{gaps_text}"
     )
@@ -349,7 +353,7 @@ def profile_caption(spot: Spot, match: re.Match[str]) -> str:
     unlike = sum(abs(sum(run.profile.values()) / run.seconds - 1) > 0.1 for run in runs)
     wrong_labels = [run.label for run in short if run.profile["attention"] < 0.9 * floors[run]]
     return (
-        f"{MIDDLE_RUN.format('timed step')} Attention includes its products. Timed in a few steps after the last one of the run; idle: the "
+        f"{bars_of('timed step', spot.study)} Attention includes its products. Timed in a few steps after the last one of the run; idle: the "
         "rest of a step without the profiler. Floor: at rates measured on the device, no strict limit: products and "
         "causal attention at those of products, the rest at the memory bandwidth. Shorter than their floor: attention "
         f"in {len(short)} of {len(runs)} runs, by {amount} %. In {unlike} of {len(spot.study.measured)} groups these took "

@@ -266,7 +266,7 @@ def gain_cells(cell: Cell) -> str:
     texts = {
         "backend": cell.first,
         "speed over bfloat16": f"{value.middle}",
-        "95 % interval": f"{value.ends[0]} {NONE} {value.ends[1]}",
+        "95 % interval": f"{value.ends[0]} to {value.ends[1]}",
         "8 bits, ms": f"{narrow.middle}",
         "bfloat16, ms": f"{wide.middle}",
         "kernel TFLOP/s of 8 bits": f"{rate.middle}",

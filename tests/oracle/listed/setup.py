@@ -225,7 +225,7 @@ def throttling_of(study: Study) -> str:
     result = run.measured.result
     capped_before = run.measured.manifest["clocks"]["power_capped_seconds"]
     share = 100 * (result["clocks"]["power_capped_seconds"] - capped_before) / result["wall_seconds"]
-    return f"by the power limit for {share} % of the wall time, by heat or the power supply at no time"
+    return f"by the power limit for {share} % of the wall time, start-up included, by heat or the power supply at no time"
 
 
 def of_inference(name: str) -> Setting:
