@@ -5,7 +5,7 @@ WITH profiles AS (
   SELECT run_id, attempt, sum(seconds) FILTER (part = 'products') AS least_products, sum(seconds) FILTER (part = 'attention') AS least_attention, sum(seconds) FILTER (part = 'loss') AS least_loss, sum(seconds) FILTER (part = 'optimizer') AS least_optimizer, sum(seconds) FILTER (part = 'elementwise') AS least_elementwise
   FROM step_floor WHERE study = 'inference' AND phase = 'decode' GROUP BY run_id, attempt
 )
-SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, r.decode_seconds AS timed_seconds, r.decode_floor_seconds AS floor_seconds, r.decode_floor_percentage AS floor_percentage,
+SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, r.decode_seconds AS timed_seconds, r.decode_floor_seconds AS floor_seconds, r.decode_floor_percentage AS floor_percentage, coalesce((r.config->>'$.inference.cuda_graphs')::BOOLEAN, false) AS in_graphs,
   p.* EXCLUDE (run_id, attempt) REPLACE (coalesce(p.by_name, (r.config->>'$.inference.cuda_graphs')::BOOLEAN, false) AS by_name),
   f.* EXCLUDE (run_id, attempt)
 FROM runs r

@@ -5,7 +5,7 @@ WITH profiles AS (
   SELECT run_id, attempt, sum(seconds) FILTER (part = 'products') AS least_products, sum(seconds) FILTER (part = 'attention') AS least_attention, sum(seconds) FILTER (part = 'loss') AS least_loss, sum(seconds) FILTER (part = 'optimizer') AS least_optimizer, sum(seconds) FILTER (part = 'elementwise') AS least_elementwise
   FROM step_floor WHERE study = 'prefill-fp8' AND phase = 'step' GROUP BY run_id, attempt
 )
-SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage,
+SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage, false AS in_graphs,
   p.* EXCLUDE (run_id, attempt) REPLACE (coalesce(p.by_name, coalesce(r.config->>'$.train.compile', r.config->>'$.inference.compile')::BOOLEAN, false) AS by_name),
   f.* EXCLUDE (run_id, attempt)
 FROM runs r
