@@ -120,13 +120,6 @@ def _ones(x_BTHD: Tensor, start: int, heads: slice) -> None:
     x_BTHD[:, start + dims, heads, dims] = 1
 
 
-@contextmanager
-def _restored(case: Case) -> Iterator[None]:
-    """Give back the random state."""
-    with torch.random.fork_rng([torch.cuda.current_device()] if case.device == "cuda" else []):
-        yield
-
-
 def _scale(subject: Subject, weights_BHTU: Tensor, exact_BHTU: Tensor) -> None:
     """Hold what is left to P / (1 - dropout), and what a query must not see to 0."""
     wanted = exact_BHTU / (1 - subject.case.dropout)
