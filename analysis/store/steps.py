@@ -119,6 +119,8 @@ def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
 
 def derive(connection: DuckDBPyConnection) -> None:
     """Settle what was loaded by what the other records of its runs say, and measure the runs."""
+    if connection.execute("SELECT EXISTS (FROM fresh) OR EXISTS (FROM loaded)").fetchall() == [(False,)]:
+        return
     of_runs, _ = scripts()[DERIVE].split(_AFTER_ALL_RUNS)
     for statement in connection.extract_statements(of_runs):
         connection.execute(statement)
