@@ -219,7 +219,7 @@ def ends(
     texts = {label: f"{number(medians[label], form)} {unit}" for label in (first, last)}
     if len(ordered) == 1 or len(set(texts.values())) == 1:
         which = facts.name(first) if len(ordered) == 1 else f"all {len(ordered)} groups"
-        yield Sentence(f"{before}{capital(which)}: {texts[first]}.", numbers)
+        yield Sentence(f"{before}{which if before else capital(which)}: {texts[first]}.", numbers)
         return
     for label in (first, last):
         if beside and label in beside:

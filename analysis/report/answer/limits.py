@@ -43,12 +43,15 @@ def of_any(
     """What is not compared, and how far the rest reaches."""
     yield from (Sentence(sentence) for sentence in comparison.rates.against_ranking)
     if comparison.gaps:
-        by_blocks = grouped(comparison.gaps, lambda label: tuple(comparison.gaps[label]))
-        lacking = [
-            f"{named_or_counted(labels)} {'lack' if len(labels) > 1 else 'lacks'} "
-            f"block{'s' if len(blocks) > 1 else ''} {listed(list(map(str, blocks)))}"
-            for blocks, labels in by_blocks.items()
-        ]
+        measured = {run["block"] for run in facts.runs if run["step_seconds"] and run["block"]}
+        where = []
+        for blocks, labels in grouped(comparison.gaps, lambda label: tuple(comparison.gaps[label])).items():
+            has, several = measured.difference(blocks), len(labels) > 1
+            text = f"{'lack' if several else 'lacks'} block{'s' if len(blocks) > 1 else ''}"
+            text = f"{text} {listed(list(map(str, blocks)))}"
+            if len(has) == 1 < len(blocks):
+                text = f"{'are' if several else 'is'} in block {has.pop()} alone"
+            where.append(f"{named_or_counted(labels)} {text}")
         across = listed([facts.name(label) for label in comparison.crossing])
         but = (
             f", but not those of {across}: they are over runs in other blocks, on other GPUs"
@@ -56,7 +59,7 @@ def of_any(
             else ""
         )
         yield Sentence(
-            f"Medians are over different GPUs, as {listed(lacking)}; ratios of paired runs stay within "
+            f"Medians are over different GPUs, as {listed(where)}; ratios of paired runs stay within "
             f"blocks{but}."
         )
     yield from _not_compared(facts, comparison)

@@ -115,6 +115,28 @@ def test_a_group_that_a_later_launch_put_on_another_machine_is_not_said_to_be_co
     assert "Within blocks" not in text
 
 
+def test_groups_of_one_block_are_said_to_be_in_it_alone(tmp_path: Path) -> None:
+    blocks = ((1, "auto"), (1, "cudnn"), (2, "flash3"), (3, "flex"))
+    for position, (block, attention) in enumerate(blocks, start=1):
+        numbers = {"repeat": 1, "block": block, "position": position, "design": DESIGN}
+        factors = {"attention": attention}
+        folder = Folder(
+            tmp_path, plan(attention, attention=attention, group=attention, factors=factors, **numbers)
+        )
+        folder.start(gpu_uuid=f"GPU-{block}")
+        for step in range(5, 151, 5):
+            folder.step(step, seconds=0.4)
+        folder.end()
+    collect(tmp_path)
+    build_report(tmp_path, "backends", tmp_path / "report")
+    text = text_of(tmp_path)
+    assert (
+        "as auto and cudnn are in block 1 alone, flash3 is in block 2 alone and flex is in block 3 alone;"
+        in text
+    )
+    assert "By ratios to auto, all 4 groups: 10,240 tokens/s." in text
+
+
 def test_only_pairs_in_blocks_without_a_common_gpu_cross() -> None:
     placements = [("cudnn", 1, "a"), ("auto", 1, "a"), ("flash3", 2, "a"), ("flex", 3, "b")]
     rows = [run(label, block=block, gpu_uuid=gpu) for label, block, gpu in placements]
