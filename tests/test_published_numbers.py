@@ -159,7 +159,7 @@ CLAIMS = [
         "inference-h200",
         "reading a prompt under {:word} backends, {:word} runs each: {:word} are faster than PyTorch's choice by over 1 %, "
         "{:word} slower, ours ({:+.1f} %) undecided, each tested alone; a token under {:word}: ours has the shortest "
-        "median, {:.2f} ms (PyTorch's choice: {:.2f})",
+        "median, {:.2f} ms (PyTorch's choice: {:.2f}, not told apart)",
         f"""WITH backends AS (
             SELECT attention, exp(avg(ln(rate))) AS rate, count(*) FILTER (outcome = 'completed') AS n
             FROM runs GROUP BY ALL),

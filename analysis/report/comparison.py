@@ -14,11 +14,12 @@ from analysis.report.facts import literal, rows
 from analysis.report.rows import Run
 from analysis.stats.estimate import FEWEST_RECORDS
 from analysis.stats.machines import Drift
+from analysis.stats.ranking import Ranking
 from analysis.verdicts import conditions
 from analysis.verdicts.conditions import Gpus, gpus_of
 from analysis.verdicts.groups import FEWEST_SEEDS, absent, alone, declared, groups_of, step_pairs
 from analysis.verdicts.losses import LossVerdict, loss_verdicts
-from analysis.verdicts.rates import ENOUGH, Rates, RateVerdict, rates
+from analysis.verdicts.rates import ENOUGH, Rates, RateVerdict, decoding, rates
 from analysis.verdicts.savings import Saving, memory_saved, time_saved
 from analysis.verdicts.scaling import Curve, curves
 from analysis.wording import columns, sentence
@@ -36,6 +37,7 @@ class StudyComparison:
 
     Attributes:
         rates: ratios to the baseline, and the ranking.
+        decoding: rankings by the seconds of a decoded token.
         losses: of each group against its baseline.
         step_losses: of groups that are one of the baseline's settings apart.
         scaling: over numbers of processes; empty where they do not vary.
@@ -69,6 +71,7 @@ class StudyComparison:
     saved: Mapping[str, list[Saving]] = field(default_factory=dict)
     gaps: Mapping[str, list[int]] = field(default_factory=dict)
     crossing: Sequence[str] = ()
+    decoding: tuple[Ranking, ...] = ()
     step_losses: Sequence[LossVerdict] = ()
 
     @property
@@ -119,6 +122,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Run]) ->
         saved={"time": time_saved(measured), "memory": memory_saved(measured)},
         gaps=conditions.gaps_of(measured),
         crossing=conditions.crossing(measured),
+        decoding=decoding(measured),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
@@ -146,7 +146,7 @@ def rates(rows: Sequence[Row]) -> Rates:
         rows: the answer to MEASURED_RUNS.
     """
     groups, baseline = groups_of(rows), declared(rows)
-    rankings, unranked = _rankings([group for group in groups.values() if len(group.runs) > 1])
+    rankings, unranked = _rankings([*groups.values()], lambda group: group.seconds)
     ranked = _ranked(rankings)
     against_baseline = [_rate_verdict(a, b, ranked) for a, b in compared(groups, baseline)]
     by_setting = [
@@ -154,6 +154,19 @@ def rates(rows: Sequence[Row]) -> Rates:
         for step in steps(groups, baseline)
     ]
     return Rates(baseline, tuple(against_baseline), tuple(rankings), tuple(unranked), tuple(by_setting))
+
+
+def decoding(rows: Sequence[Row]) -> tuple[Ranking, ...]:
+    """Rank the groups by the seconds of a decoded token, as `rates` does by those of a prompt's.
+
+    Args:
+        rows: the answer to MEASURED_RUNS.
+    """
+    groups = groups_of([row for row in rows if row["decode_seconds"]])
+    rankings, _ = _rankings(
+        [*groups.values()], lambda group: {key: run["decode_seconds"] for key, run in group.pairs.items()}
+    )
+    return tuple(rankings)
 
 
 def _rate_verdict(a: Group, b: Group, ranked: Mapping[tuple[str, str], Verdict]) -> RateVerdict:
@@ -192,11 +205,18 @@ def _of_pair(ranked: Mapping[tuple[str, str], Verdict], a: str, b: str) -> Verdi
     return replace(verdict, reason=reason, difference=difference, low=low, high=high, groups=(a, b))
 
 
-def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
+def _rankings(
+    every: list[Group], seconds: Callable[[Group], dict[Hashable, float]]
+) -> tuple[list[Ranking], list[str]]:
     """Rank what is comparable: a group joins the first set in which nothing breaks a comparison with it.
 
     Each ranking has its share of the study's error; of a look's error if `until` decided how many runs.
+
+    Args:
+        every: of which those of several runs are ranked.
+        seconds: what of a group is ranked, by what its runs are paired by.
     """
+    groups = [group for group in every if len(group.runs) > 1]
     if len(groups) > MOST_RANKED:
         return [], [
             f"{len(groups)} groups are too many to rank: at most {MOST_RANKED} are compared pair by pair."
@@ -219,7 +239,7 @@ def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
         error = 1 - CONFIDENCE
         if until:
             error = error_of_a_look(until[1], len({run["seed"] for run in members[0].runs}))
-        rankings.append(rank({group.label: group.seconds for group in members}, error / len(several)))
+        rankings.append(rank({group.label: seconds(group) for group in members}, error / len(several)))
     return rankings, list(reasons)
 
 

@@ -53,6 +53,8 @@ def _comparisons(contents: Contents, keys: set[str]) -> Iterator[str]:
             f"5\\,\\%{_cite(keys, 'holm1979')}; what no test tells apart shares a "
             f"tier{_cite(keys, 'piepho2004')}."
         )
+    if comparison.decoding:
+        yield "The seconds of a decoded token are tested in the same way, apart."
     if comparison.losses:
         methods = "; ".join(dict.fromkeys(pair.verdict.method for pair in comparison.losses))
         yield (

@@ -393,19 +393,7 @@ def decoded_fastest(study: Study) -> Iterator[str]:
     if study.task == "inference":
         times = {label: value for label in study.measured if (value := over_decoded(study, label))}
         middles = {label: value.middle for label, value in times.items()}
-        ordered = sorted(middles, key=lambda label: middles[label])
-        several = [label for label in ordered if len(study.completed(label)) > 1]
-        ends = {label: None if vague(times[label]) else times[label].ends for label in ordered}
-        best, ties = ends[ordered[0]], list[str]()
-        if ordered[0] in several:
-            ties = [
-                other
-                for other in several[1:]
-                if not best or not (interval := ends[other]) or best[1] >= interval[0]
-            ]
-        clause = f"; no interval tells it from {joined(ties) if len(ties) < 4 else f'{len(ties)} others'};"
-        for text in _ends(study, middles, "ms a token", ("shortest time", "longest"), False, "Decoding: "):
-            yield text.replace(";", clause, 1) if ties else text
+        yield from _ends(study, middles, "ms a token", ("shortest time", "longest"), False, "Decoding: ")
 
 
 def _ends(
@@ -434,16 +422,16 @@ def _ends(
     elif unit == "ms a token":
         for label in (first, last):
             if (base := study.against(label)) in values:
-                texts[label] += f", {100 * (values[label] / values[base] - 1):+} % against {base}, not tested"
-    ties = []
-    if descending:
-        ties = [
-            label
-            for label in ordered
-            if study.holm.get(frozenset((first, label)), 0.0) > 0.05
-            and study.against(label) != first
-            and study.against(first) != label
-        ]
+                tested = verdict(study, label)[0] != "withheld" and {label, base} in study.holm_of_decoding
+                untested = "" if tested else ", not tested"
+                texts[label] += f", {100 * (values[label] / values[base] - 1):+} % against {base}{untested}"
+    p_values = study.holm if descending else study.holm_of_decoding
+    compared = {study.against(first), *(label for label in ordered if study.against(label) == first)}
+    ties = [
+        label
+        for label in ordered
+        if p_values.get(frozenset((first, label)), 0.0) > 0.05 and (not descending or label not in compared)
+    ]
     doubt = (
         f"tests do not tell it from {listed(ties) if len(ties) <= 3 else f'{len(ties)} others'}; "
         if ties

@@ -13,6 +13,7 @@ from itertools import combinations, permutations
 from math import asin, comb, exp, gamma, hypot, log, pi, sin, sqrt
 from pathlib import Path
 from statistics import fmean
+from statistics import median as plain_median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -301,6 +302,18 @@ class Log(Run):
         self.key, self.outcome, self.done = (None, 1), "completed", True
 
 
+def corrected(groups: dict[str, Pairs]) -> dict[frozenset[str], float]:
+    """p values of all pairs of groups of several runs, corrected after Holm."""
+    raw: dict[frozenset[str], float] = {}
+    for one, other in combinations([label for label, own in groups.items() if len(own) > 1], 2):
+        mean, error, freedom = log_ratio(groups[one], groups[other])
+        raw[frozenset((one, other))] = 2 * t_tail(abs(mean) / error, freedom) if error else float(mean == 0)
+    adjusted, maximum = {}, 0.0
+    for rank, pair in enumerate(sorted(raw, key=raw.__getitem__)):
+        adjusted[pair] = maximum = max(maximum, min(1.0, raw[pair] * (len(raw) - rank)))
+    return adjusted
+
+
 class Study:
     """The runs of a folder, or of logs with their mapping."""
 
@@ -449,17 +462,16 @@ class Study:
     @cached_property
     def holm(self) -> dict[frozenset[str], float]:
         """p values of all pairs of groups that have repeats, corrected after Holm."""
-        several = [label for label in self.measured if len(self.completed(label)) > 1]
-        raw: dict[frozenset[str], float] = {}
-        for one, other in combinations(several, 2):
-            mean, error, freedom = log_ratio(self.per_token(one), self.per_token(other))
-            raw[frozenset((one, other))] = (
-                2 * t_tail(abs(mean) / error, freedom) if error else float(mean == 0)
-            )
-        adjusted, maximum = {}, 0.0
-        for rank, pair in enumerate(sorted(raw, key=raw.__getitem__)):
-            adjusted[pair] = maximum = max(maximum, min(1.0, raw[pair] * (len(raw) - rank)))
-        return adjusted
+        return corrected({label: self.per_token(label) for label in self.measured})
+
+    @property
+    def holm_of_decoding(self) -> dict[frozenset[str], float]:
+        """The same of the seconds of a decoded token, of groups that decode."""
+        times = {
+            label: {run.key: plain_median(run.decoded) for run in self.completed(label) if run.decoded}
+            for label in self.measured
+        }
+        return corrected({label: own for label, own in times.items() if own})
 
     @cache  # noqa: B019 - the studies of a test session
     def loss_difference(self, label: str) -> Value:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from analysis.report.facts import Facts
     from analysis.report.rows import Run
     from analysis.stats import Estimate
+    from analysis.stats.ranking import Ranking
 
 _SETTINGS = 6  # that a sentence names; of more, those that change most
 _NAMED = 3  # groups that a sentence names; of more it says how many
@@ -80,7 +81,14 @@ def rates(
         if comparison.crossing and judged:
             ordered = f"By ratios to {facts.name(next(iter(judged.values())).against)}, "
         yield from ends(
-            facts, values, unit, judged, comparison, words, by_ratio=(ratios, ordered), beside=beside or {}
+            facts,
+            values,
+            unit,
+            judged,
+            comparison.rates.rankings,
+            words,
+            by_ratio=(ratios, ordered),
+            beside=beside,
         )
         if not comparison.rates.steps:
             yield from _findings(facts, judged)
@@ -181,7 +189,7 @@ def ends(
     values: Mapping[str, Estimate | None],
     unit: str,
     judged: Mapping[str, VerdictRow],
-    comparison: StudyComparison,
+    rankings: Sequence[Ranking],
     words: tuple[str, str],
     most: bool = True,
     before: str = "",
@@ -194,7 +202,7 @@ def ends(
 
     Args:
         values: by group, in `unit`.
-        judged: verdicts on the same quantity, by group.
+        judged, rankings: verdicts on the same quantity, by group, and its rankings.
         words: for the first and the last group: `highest rate`, `lowest`.
         most: whether the largest value comes first.
         before: what the sentence begins with, such as `Decoding: `.
@@ -236,10 +244,7 @@ def ends(
         before = f"{before}{once if before else once.capitalize()}"
     elif single:
         texts[single[0]] += ", in one run"
-    # Rates are ranked by tests; of other quantities without a verdict there are intervals alone.
-    doubt = _ties(ordered, judged, facts, comparison) if most else ""
-    if not most and not judged:
-        doubt = _overlaps(ordered, facts, values, runs)
+    doubt = _ties(ordered, judged, facts, rankings)
     leader = facts.name(first)
     if not before and leader.startswith("group"):
         leader = leader.capitalize()
@@ -252,7 +257,7 @@ def ends(
 
 
 def _ties(
-    ordered: Sequence[str], judged: Mapping[str, VerdictRow], facts: Facts, comparison: StudyComparison
+    ordered: Sequence[str], judged: Mapping[str, VerdictRow], facts: Facts, rankings: Sequence[Ranking]
 ) -> str:
     """`tests do not tell it from auto, nor compare it with math`, of the first group; empty without a tie.
 
@@ -261,7 +266,7 @@ def _ties(
     first = ordered[0]
     compared = {row.against for row in judged.values() if row.group == first}
     compared |= {label for label, row in judged.items() if row.against == first}
-    tiers = next((ranking.tiers for ranking in comparison.rates.rankings if first in ranking.tiers[0]), ((),))
+    tiers = next((ranking.tiers for ranking in rankings if first in ranking.tiers[0]), ((),))
     ties = [facts.name(label) for label in ordered if label in tiers[0] and label not in {first, *compared}]
     if not ties:
         return ""
@@ -269,26 +274,6 @@ def _ties(
     untested = [facts.name(label) for label in ordered if label not in ranked and label not in judged]
     nor = f", nor compare it with {_few(untested)}" if untested else ""
     return f"tests do not tell it from {_few(ties)}{nor}"
-
-
-def _overlaps(
-    ordered: Sequence[str], facts: Facts, values: Mapping[str, Estimate | None], runs: Mapping[str, int]
-) -> str:
-    """`no interval tells it from auto`, of the first group; empty where all do, or it has a single run."""
-    best = values[ordered[0]]
-    if not best or runs[ordered[0]] < 2:
-        return ""
-    near = [
-        facts.name(label)
-        for label in ordered[1:]
-        if (value := values[label]) and runs[label] > 1
-        and (best.low is None or value.low is None or best.overlaps(value))
-    ]  # fmt: skip
-    if not near:
-        return ""
-    alone = [facts.name(label) for label in ordered[1:] if runs[label] == 1]
-    nor = f", nor is one over the runs of {_few(alone)}" if alone else ""
-    return f"no interval tells it from {_few(near)}{nor}"
 
 
 def _few(names: Sequence[str], more: str = "others") -> str:

@@ -78,18 +78,20 @@ def _headlines(facts: Facts, comparison: StudyComparison, rows: Sequence[Verdict
     }
     yield from headline.rates(facts, comparison, rows, "prompt tokens/s", prefills)
     decoding = {group.label: group.decode_milliseconds for group in facts.groups}
-    against = {}  # of medians alone: no verdict is on them
+    ranked = {frozenset(pair) for ranking in comparison.decoding for pair in ranking.verdicts}
+    against = {}
     for pair in comparison.rates.compared:
         own, base = decoding.get(pair.label), decoding.get(pair.baseline)
         if own and base:
             change = number(100 * (own.median / base.median - 1), "+,.1f")
-            against[pair.label] = f"{change} % against {facts.name(pair.baseline)}, not tested"
+            untested = "" if {pair.label, pair.baseline} in ranked else ", not tested"
+            against[pair.label] = f"{change} % against {facts.name(pair.baseline)}{untested}"
     yield from headline.ends(
         facts,
         decoding,
         "ms a token",
         {},
-        comparison,
+        comparison.decoding,
         ("shortest time", "longest"),
         most=False,
         before="Decoding: ",

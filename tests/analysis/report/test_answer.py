@@ -9,7 +9,6 @@ import pytest
 
 from analysis.report import tasks
 from analysis.report.answer import StudyAnswer, answer_study, ran
-from analysis.report.answer.headline import ends
 from analysis.report.answer.limits import of_profiles
 from analysis.report.answer.statement import VerdictRow
 from analysis.report.backends import Backends
@@ -333,17 +332,6 @@ def test_a_group_that_no_test_compares_with_the_first_is_not_said_to_be_told_fro
     ]
     (text,) = headline(answer_of(runs))[:1]
     assert "tests do not tell it from `flex`, nor compare it with `auto` and `math`; " in text
-
-
-@pytest.mark.fault
-def test_a_single_run_is_not_said_to_be_told_from_the_shortest_time() -> None:
-    runs = [*repeats("cudnn", 1), *repeats("flash", 1), planned("math", 0.3)]
-    study_facts = facts(runs)
-    times = {group.label: group.tokens_per_second for group in study_facts.groups}
-    (sentence,) = ends(
-        study_facts, times, "ms", {}, comparison(runs), ("shortest time", "longest"), most=False
-    )
-    assert "no interval tells it from `flash`, nor is one over the runs of `math`; " in sentence.text
 
 
 def test_a_comparison_that_waits_for_more_repeats_is_not_called_uncertain() -> None:
