@@ -266,8 +266,9 @@ def _ties(
     first = ordered[0]
     compared = {row.against for row in judged.values() if row.group == first}
     compared |= {label for label, row in judged.items() if row.against == first}
-    tiers = next((ranking.tiers for ranking in rankings if first in ranking.tiers[0]), ((),))
-    ties = [facts.name(label) for label in ordered if label in tiers[0] and label not in {first, *compared}]
+    tiers = next((ranking.tiers for ranking in rankings if any(first in tier for tier in ranking.tiers)), ())
+    like = {label for tier in tiers if first in tier for label in tier}
+    ties = [facts.name(label) for label in ordered if label in like - {first, *compared}]
     if not ties:
         return ""
     ranked = {label for tier in tiers for label in tier}
