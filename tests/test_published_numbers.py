@@ -779,7 +779,7 @@ CLAIMS = [
         "docs/inference.md",
         "inference-h200",
         "the median of {:,} tokens of an 8B llama after {:,} others takes {:.2f} ms under `custom`, {:.2f} under PyTorch's "
-        "choice and {:.2f} under `flash3` (medians)",
+        "choice and {:.2f} under `flash3`",
         f"""WITH tokens AS ({TOKENS})
         SELECT (SELECT count(DISTINCT position) FROM decoding), (SELECT min(position) FROM decoding), max(milliseconds) FILTER (attention = 'custom'),
             max(milliseconds) FILTER (attention = 'auto'), max(milliseconds) FILTER (attention = 'flash3')

@@ -20,7 +20,7 @@ from analysis.charts._parts import (
 from analysis.charts._rows import run_name
 from analysis.charts._values import in_single_runs, names, shortened
 from analysis.stats import by_label, grouped
-from analysis.verdicts.profiles import UNLIKE, excesses, impossible, median_run
+from analysis.verdicts.profiles import UNLIKE, excesses, impossible, median_run, timed_runs
 from analysis.wording import UNKNOWN, capital, in_a_row, number
 from model.record.units import counted
 
@@ -147,9 +147,11 @@ class Profiled:
 
     def _caption(self, rows: list[Row], wrong: Collection[str]) -> str:
         how = f"Timed in {self.which}; idle: the rest of a {self.noun} without the profiler."
-        if any(row["in_graphs"] for row in rows):
+        if graphs := list(by_label(row for row in rows if row["in_graphs"])):
+            whose = "These" if len(graphs) == len(by_label(rows)) else f"Those of {in_a_row(graphs)}"
             how += (
-                " These were in CUDA graphs, as the run's; kernels were timed in others, launched one by one."
+                f" {whose} were in CUDA graphs, as the run's; their kernels were timed in more, "
+                "launched one by one."
             )
         if not all(row["gpus"] for row in rows):
             how += " On a CPU, the profiler slows the operators, and idle is the time between them."
@@ -179,7 +181,7 @@ class Profiled:
                 f" Wrong for {in_a_row(list(wrong))}: attention would take less than it can, so some kernels "
                 "count as other parts."
             )
-        bars = middle_run(f"timed {self.noun}", map(len, by_label(rows).values()))
+        bars = middle_run(f"timed {self.noun}", (len(timed_runs(own)) for own in by_label(rows).values()))
         return f"{bars} Attention includes its products. {how}"
 
     def _table(

@@ -327,7 +327,7 @@ def speedup(line: GroupLine) -> TableCell:
 def efficiency_estimate(line: GroupLine) -> Estimate | None:
     """The same as a number; None of the group that the others are compared with."""
     known = line.scaling[0].number if line.scaling else None
-    return Estimate(known.value, known.low, known.high, line.group.n, "") if known else None
+    return Estimate(known.value, known.low, known.high, line.group.n, "", known.is_range) if known else None
 
 
 def loss(line: GroupLine) -> TableCell:

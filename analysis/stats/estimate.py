@@ -52,7 +52,11 @@ class Estimate:
         if self.is_range and self.n > 1:
             return self
         return self.range_of_runs or replace(
-            self, low=None, high=None, method=f"no interval: with n = {self.n} it is wider than the value"
+            self,
+            low=None,
+            high=None,
+            is_range=False,
+            method=f"no interval: with n = {self.n} it is wider than the value",
         )
 
     def map(self, function: Callable[[float], float]) -> Estimate:

@@ -52,7 +52,7 @@ def ratio_of_medians(over: Estimate, under: Estimate) -> Estimate:
         return Estimate(ratio, None, None, n, "no interval: a median has none")
     if over.is_range or under.is_range:
         low, high = over.low / under.high, over.high / under.low
-        return Estimate(ratio, low, high, n, f"{RANGE} ratios of two values", is_range=True)
+        return Estimate(ratio, low, high, n, "no interval, but the extremes of both ends", is_range=True)
     below = hypot(log(over.median / over.low), log(under.high / under.median))
     above = hypot(log(over.high / over.median), log(under.median / under.low))
     how = "95 % interval of the ratio of both medians"
@@ -75,7 +75,10 @@ def single_pair(a: Sequence[float], b: Sequence[float]) -> Ratio:
     counts = " and ".join(dict.fromkeys((f"{len(a)}", f"{len(b)}")))
     how = f"95 % interval over {counts} records of one run each, allowing for their autocorrelation"
     if ratio.is_range:
-        how = f"{RANGE} ratios of {counts} records of one run each, as autocorrelation allows none"
+        how = (
+            f"no interval, but the extremes of both runs' ends over {counts} records of one run each, as "
+            "autocorrelation allows one of them none"
+        )
     method = f"{how}: not what another run would give"
     return Ratio(ratio.median, ratio.low, ratio.high, 1, RECORDS, method, ratio.is_range)
 

@@ -32,16 +32,20 @@ GROUP BY r.label, r.run_id, r.place, p.phase
 ORDER BY r.place, r.run_id, p.phase"""
 
 
+def timed_runs(rows: Sequence[R]) -> Sequence[R]:
+    """The runs of a group that have timed steps; all of them where none has."""
+    return [row for row in rows if row["timed_seconds"]] or rows
+
+
 def median_run(rows: Sequence[R]) -> R:
     """The run of a group that figures of parts show: that of the median time, as all other figures have it.
 
-    Of two in the middle the shorter; runs without timed steps count where all of the group are such.
+    Of two in the middle the shorter.
 
     Args:
         rows: with timed_seconds, None of a run without timed steps.
     """
-    timed = [row for row in rows if row["timed_seconds"]]
-    return middle(timed or rows, lambda row: row["timed_seconds"] or 0.0)
+    return middle(timed_runs(rows), lambda row: row["timed_seconds"] or 0.0)
 
 
 def excesses(rows: Iterable[Row]) -> dict[str, float]:

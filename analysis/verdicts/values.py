@@ -121,14 +121,13 @@ def regimes(runs: Sequence[Row]) -> str | None:
     mixed = [run for run in runs if run["clocks_changed"]]
     if not mixed:
         return None
-    ends = [
-        (run["sm_mhz_low"], run["sm_mhz_high"]) for run in mixed if run["sm_mhz_low"] and run["sm_mhz_high"]
-    ]
+    both = [(run["sm_mhz_low"], run["sm_mhz_high"]) for run in mixed]
+    ends = [of_run for of_run in both if None not in of_run]
     held = {reason for run in mixed for reason in (run["throttle_reasons"] or "").split("; ") if reason}
     by = [*sorted(held - {"none"}), *(["nothing"] if "none" in held else [])]
     clocks = []
     if ends:
-        low, high = min(ends, key=lambda clocks_of_run: clocks_of_run[0] / clocks_of_run[1])
+        low, high = min(ends, key=lambda of_run: of_run[0] / (of_run[1] or 1))
         clocks = [f"{'at worst ' if len(set(ends)) > 1 else ''}{low:,.0f} to {high:,.0f} MHz"]
     return "; ".join([*clocks, *([f"throttled by {' or '.join(by)}"] if by else [])])
 

@@ -426,7 +426,7 @@ def _ends(
                 untested = "" if tested else ", not tested"
                 texts[label] += f", {100 * (values[label] / values[base] - 1):+} % against {base}{untested}"
     p_values = study.holm if descending else study.holm_of_decoding
-    compared = {study.against(first), *(label for label in ordered if study.against(label) == first)}
+    compared = {study.against(first), *([last] if study.against(last) == first else [])}
     ties = [
         label
         for label in ordered

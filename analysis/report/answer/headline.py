@@ -261,18 +261,20 @@ def _ties(
 ) -> str:
     """`tests do not tell it from auto, nor compare it with math`, of the first group; empty without a tie.
 
-    What a verdict says of the first group and its baseline is not said again.
+    What the verdicts on the first and on the last group say is not said again.
     """
-    first = ordered[0]
-    compared = {row.against for row in judged.values() if row.group == first}
-    compared |= {label for label, row in judged.items() if row.against == first}
+    first, last = ordered[0], ordered[-1]
+    compared = {judged[first].against} if first in judged else set[str]()
+    if last in judged and judged[last].against == first:
+        compared.add(last)
     tiers = next((ranking.tiers for ranking in rankings if any(first in tier for tier in ranking.tiers)), ())
     like = {label for tier in tiers if first in tier for label in tier}
     ties = [facts.name(label) for label in ordered if label in like - {first, *compared}]
     if not ties:
         return ""
     ranked = {label for tier in tiers for label in tier}
-    untested = [facts.name(label) for label in ordered if label not in ranked and label not in judged]
+    of_single_runs = {label for label, row in judged.items() if row.verdict == "observed"}
+    untested = [facts.name(label) for label in ordered if label not in ranked | of_single_runs]
     nor = f", nor compare it with {_few(untested)}" if untested else ""
     return f"tests do not tell it from {_few(ties)}{nor}"
 

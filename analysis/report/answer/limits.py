@@ -43,13 +43,14 @@ def of_any(
     """What is not compared, and how far the rest reaches."""
     yield from (Sentence(sentence) for sentence in comparison.rates.against_ranking)
     if comparison.gaps:
-        measured = {run["block"] for run in facts.runs if run["step_seconds"] and run["block"]}
+        done_runs = [run for run in facts.runs if run["outcome"] == "completed" and run["step_seconds"]]
         where = []
         for blocks, labels in grouped(comparison.gaps, lambda label: tuple(comparison.gaps[label])).items():
-            has, several = measured.difference(blocks), len(labels) > 1
+            has = {run["block"] for run in done_runs if run["label"] in labels}
+            several = len(labels) > 1
             text = f"{'lack' if several else 'lacks'} block{'s' if len(blocks) > 1 else ''}"
             text = f"{text} {listed(list(map(str, blocks)))}"
-            if len(has) == 1 < len(blocks):
+            if None not in has and len(has) == 1 < len(blocks):
                 text = f"{'are' if several else 'is'} in block {has.pop()} alone"
             where.append(f"{named_or_counted(labels)} {text}")
         across = listed([facts.name(label) for label in comparison.crossing])

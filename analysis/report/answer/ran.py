@@ -150,8 +150,9 @@ def _prompts(runs: Sequence[Run]) -> str:
     alone = dict.fromkeys(run["label"] for run in runs if not run["config"]["inference"]["new_tokens"])
     but = f" (not {groups(list(alone))})" if alone else ""
     decoded = f" and {decode} {span(new)} token{'s' * (new != {1})} after the last{but}" if new else ""
+    several = "s" * (steps != "1")
     prompts = (
-        f"{steps} prompt{'s' * (steps != '1')}" if sizes == "1" else f"{steps} batches of {sizes} prompts"
+        f"{steps} prompt{several}" if sizes == "1" else f"{steps} batch{several and 'es'} of {sizes} prompts"
     )
     read = "read" if _completed(runs) else f"{'were' if len(_parameter_counts(runs)) > 1 else 'was'} to read"
     return f"{read} {prompts} of {lengths} tokens{decoded}"

@@ -210,7 +210,27 @@ def test_a_caption_says_how_far_bars_are_from_timed_prefills_and_how_a_graphs_to
     )
     assert "The bars are up to 2.6 % longer or shorter than the timed prefill." in prefill
     assert "graphs" not in prefill and "The bars are" not in token
-    assert "in CUDA graphs, as the run's; kernels were timed in others, launched one by one." in token
+    assert (
+        "These were in CUDA graphs, as the run's; their kernels were timed in more, launched one by one."
+        in token
+    )
+
+
+def test_a_caption_names_the_groups_whose_tokens_were_in_graphs_and_counts_timed_runs(tmp_path: Path) -> None:
+    """Of three runs of auto, one has no timed token: of two in the middle the shorter is drawn."""
+    for repeat in (1, 2, 3):
+        folder = inferred(
+            tmp_path, "auto", 0.1, 0.01 if repeat < 3 else None,
+            run_id=f"auto{repeat}", group="auto", repeat=repeat, cuda_graphs=True, factors={"attention": "auto"},
+        )  # fmt: skip
+        profile(folder, decoded={"products": 0.01}, by_name=False, products=0.1)
+    folder = inferred(tmp_path, "flash", group="flash", factors={"attention": "flash"})
+    profile(folder, decoded={"products": 0.01}, by_name=False, products=0.1)
+    collect(tmp_path)
+    token, prefill = (draw(tmp_path, f"{name}_profile", "inference") for name in ("decode", "prefill"))
+    assert token and "Those of auto were in CUDA graphs" in token.caption
+    assert prefill and "graphs" not in prefill.caption
+    assert "(of two, the shorter)" in token.caption and "(of two" not in prefill.caption
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,12 @@ def test_the_first_is_not_said_to_be_ahead_of_a_group_that_no_test_tells_from_it
     assert "(+5.00 % against `cudnn`: faster); tests do not tell it from `fl" in first
     second, *_ = headline(answer_of([*repeats("cudnn", 1), *repeats("flash", 1.0)]))
     assert "tests do not" not in second
+    third, *_ = headline(answer_of([*repeats("cudnn", 1), *repeats("flash", 1.0), *repeats("math", 0.8)]))
+    assert "tests do not tell it from `" in third, "also of a baseline that leads"
+    other_code = {"git_sha": "b" * 40, "code": "d" * 64}
+    runs += repeats("auto", 1.049, **other_code)
+    fourth, *_ = headline(answer_of(runs))
+    assert ", nor compare it with `auto`; " in fourth
 
 
 @pytest.mark.fault

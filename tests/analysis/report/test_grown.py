@@ -127,6 +127,13 @@ def test_groups_of_one_block_are_said_to_be_in_it_alone(tmp_path: Path) -> None:
         for step in range(5, 151, 5):
             folder.step(step, seconds=0.4)
         folder.end()
+    numbers = {"repeat": 2, "block": 4, "position": 5, "design": DESIGN}
+    factors = {"attention": "auto"}
+    failed = Folder(tmp_path, plan("auto4", attention="auto", group="auto", factors=factors, **numbers))
+    failed.start(gpu_uuid="GPU-4")
+    for step in range(5, 101, 5):
+        failed.step(step, seconds=0.4)
+    failed.end("failed")
     collect(tmp_path)
     build_report(tmp_path, "backends", tmp_path / "report")
     text = text_of(tmp_path)

@@ -192,3 +192,14 @@ def test_the_interval_of_31_rounds_holds_although_neighbours_are_alike() -> None
     logs = 0.01 * autoregression(np.random.default_rng(0), 400, 31, 0.6)
     comparisons = [paired_rounds([1.0] * 31, list(np.exp(sample))) for sample in logs]
     assert np.mean([sample.low <= 1 <= sample.high for sample in comparisons]) >= 0.92
+
+
+def test_a_range_that_is_left_out_is_none() -> None:
+    """A caption would name a range that is not drawn."""
+    wide = Estimate(
+        1.0, 0.1, 3.0, 1, "no interval, but the range of all 30 records of one run", is_range=True
+    )
+    assert (wide.telling.low, wide.telling.is_range) == (None, False)
+    several = replace(wide, n=3)
+    assert several.telling == several
+    assert wide.map(lambda value: 1 / value).is_range

@@ -170,6 +170,12 @@ def test_clocks_that_are_said_to_change_are_those_of_one_run() -> None:
     ]
     (difference,) = among(rows)
     assert "(at worst 1,470 to 1,800 MHz; throttled by" in difference.sentence
+    rows[1] |= {"sm_mhz_low": 0.0}
+    (difference,) = among(rows)
+    assert "(at worst 0 to 1,935 MHz; throttled by" in difference.sentence
+    rows[1] |= {"sm_mhz_low": None}
+    (difference,) = among(rows)
+    assert "(1,470 to 1,800 MHz; throttled by" in difference.sentence
 
 
 def test_runs_whose_clock_was_held_back_without_changing_much_are_counted() -> None:

@@ -257,8 +257,10 @@ def paired_records(study: Study, label: str, base: str) -> str:
     """How the interval of a ratio to the baseline was made from a run each."""
     counts = shared_records(study, label, base)
     method = of_records(study.rate_ratio(label), 0).replace("of one run", "of one run each")
-    method = method.replace("of all 0", "of all ratios of 0")
-    method = method.replace(", whose autocorrelation allows none", ", as autocorrelation allows none")
+    method = method.replace("the range of all 0", "the extremes of both runs' ends over 0")
+    method = method.replace(
+        ", whose autocorrelation allows none", ", as autocorrelation allows one of them none"
+    )
     return method.replace("0 records", " and ".join(dict.fromkeys(map(str, counts))) + " records")
 
 
