@@ -20,7 +20,7 @@ from analysis.charts._parts import (
 from analysis.charts._rows import run_name
 from analysis.charts._values import in_single_runs, names, shortened
 from analysis.stats import by_label, grouped
-from analysis.verdicts.profiles import UNLIKE, excesses, impossible, median_run, timed_runs
+from analysis.verdicts.profiles import UNLIKE, excesses, impossible, median_run, timed_runs, unlike
 from analysis.wording import UNKNOWN, capital, in_a_row, number
 from model.record.units import counted
 
@@ -162,13 +162,13 @@ class Profiled:
                 f" Floor: at rates measured on the device, no strict limit: {self.floor}"
                 f"{self._under_floor(rows)}"
             )
-        off = excesses({**row, "seconds": whole_seconds(row)} for row in rows)
-        if differing := [label for label, percent in off.items() if abs(percent) > UNLIKE]:
+        profiled = [{**row, "seconds": whole_seconds(row)} for row in rows]
+        if differing := unlike(profiled):
             how += (
                 f" In {len(differing)} of {counted(len(by_label(rows)), 'group')} these took over "
                 f"{UNLIKE:.0f} % longer or shorter than the timed ones."
             )
-        elif (most := max(map(abs, off.values()))) >= _NOTED:
+        elif (most := max(map(abs, excesses(profiled).values()))) >= _NOTED:
             how += f" The bars are up to {most:.1f} % longer or shorter than the timed {self.noun}."
         if named := list(by_label(row for row in rows if row["by_name"])):
             which = "" if len(named) == len(by_label(rows)) else f" in {in_a_row(named)}"

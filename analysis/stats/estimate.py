@@ -14,7 +14,7 @@ from analysis.stats.student import mean_of, quantiles
 from model.record.units import counted
 
 CONFIDENCE = 0.95
-RANGE = "no interval, but the range of all"  # begins the method where `is_range`
+RANGE = "no interval, but the range of all"  # begins the method of a range of values
 FEWEST_RUNS = 6  # the range of fewer holds the median with less than 95 %
 # With fewer, an interval cannot hold the truth in 95 % of runs at an autocorrelation of 0.8.
 FEWEST_RECORDS = 24

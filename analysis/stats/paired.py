@@ -93,15 +93,16 @@ def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
     Args:
         a, b: seconds of a call, in the order of the rounds.
     """
-    ratios, is_range = [of_b / of_a for of_a, of_b in zip(a, b, strict=True)], False
+    ratios = [of_b / of_a for of_a, of_b in zip(a, b, strict=True)]
     if len(ratios) >= FEWEST_RECORDS:
         estimate = within_run(ratios)
-        low, high, how = estimate.low, estimate.high, "95 % interval that allows for autocorrelation"
-        is_range = estimate.is_range
+        low, high, is_range = estimate.low, estimate.high, estimate.is_range
+        how = "95 % interval that allows for autocorrelation"
         if is_range:
             how = f"{RANGE} rounds, whose autocorrelation allows none"
     else:
         low, high = order_statistic_interval(ratios) or (None, None)
+        is_range = False
         how = "no interval" if low is None else "95 % interval between order statistics"
     return Ratio(median(ratios), low, high, len(ratios), ROUNDS, f"paired by round, {how}", is_range)
 

@@ -46,12 +46,12 @@ def of_any(
         done_runs = [run for run in facts.runs if run["outcome"] == "completed" and run["step_seconds"]]
         where = []
         for blocks, labels in grouped(comparison.gaps, lambda label: tuple(comparison.gaps[label])).items():
-            has = {run["block"] for run in done_runs if run["label"] in labels}
-            several = len(labels) > 1
-            text = f"{'lack' if several else 'lacks'} block{'s' if len(blocks) > 1 else ''}"
-            text = f"{text} {listed(list(map(str, blocks)))}"
+            has, several = {run["block"] for run in done_runs if run["label"] in labels}, len(labels) > 1
             if None not in has and len(has) == 1 < len(blocks):
                 text = f"{'are' if several else 'is'} in block {has.pop()} alone"
+            else:
+                numbers = listed(list(map(str, blocks)))
+                text = f"{'lack' if several else 'lacks'} block{'s' if len(blocks) > 1 else ''} {numbers}"
             where.append(f"{named_or_counted(labels)} {text}")
         across = listed([facts.name(label) for label in comparison.crossing])
         but = (

@@ -24,15 +24,20 @@ MACHINES = (("GPU-aaaaaaaa-0", 1.0, 0), ("GPU-bbbbbbbb-0", 1.2, 2))  # its GPU, 
 DESIGN = {"order": "interleaved", "baseline": {"attention": "auto"}, "margins": {"tokens_per_second": 0.01}}
 
 
+def placed(root: Path, run_id: str, attention: str, repeat: int, block: int, position: int) -> Folder:
+    """A planned run at its place in the order of the study's blocks."""
+    numbers = {"repeat": repeat, "block": block, "position": position, "design": DESIGN}
+    group = {"group": attention, "factors": {"attention": attention}}
+    return Folder(root, plan(run_id, attention=attention, **numbers, **group))
+
+
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two blocks on machines of one name, the second a fifth slower and without flash3; and its report."""
     root, draw = tmp_path_factory.mktemp("grown"), Random(2)
     for block, (gpu, slower, day) in enumerate(MACHINES, start=1):
         for place, (attention, seconds) in enumerate(SECONDS.items()):
-            numbers = {"repeat": block, "block": block, "position": 3 * block + place, "design": DESIGN}
-            group = {"group": attention, "factors": {"attention": attention}}
-            folder = Folder(root, plan(f"{attention}-{block}", attention=attention, **numbers, **group))
+            folder = placed(root, f"{attention}-{block}", attention, block, block, 3 * block + place)
             if (attention, block) == ("flash3", 2):
                 continue
             start = START + timedelta(days=day, minutes=10 * place)
@@ -95,11 +100,7 @@ def test_a_group_that_a_later_launch_put_on_another_machine_is_not_said_to_be_co
 ) -> None:
     """As `--only attention=flash3` on a second machine: repeat 1 again, in a block of its own."""
     for block, attention, gpu in ((1, "auto", "a"), (1, "cudnn", "a"), (2, "flash3", "b")):
-        numbers = {"repeat": 1, "block": block, "position": block, "design": DESIGN}
-        factors = {"attention": attention}
-        folder = Folder(
-            tmp_path, plan(attention, attention=attention, group=attention, factors=factors, **numbers)
-        )
+        folder = placed(tmp_path, attention, attention, 1, block, block)
         folder.start(host="vm", gpu_uuid=f"GPU-{gpu}", started_at=START + timedelta(days=block))
         draw = Random(block)
         for step in range(5, 151, 5):
@@ -118,18 +119,12 @@ def test_a_group_that_a_later_launch_put_on_another_machine_is_not_said_to_be_co
 def test_groups_of_one_block_are_said_to_be_in_it_alone(tmp_path: Path) -> None:
     blocks = ((1, "auto"), (1, "cudnn"), (2, "flash3"), (3, "flex"))
     for position, (block, attention) in enumerate(blocks, start=1):
-        numbers = {"repeat": 1, "block": block, "position": position, "design": DESIGN}
-        factors = {"attention": attention}
-        folder = Folder(
-            tmp_path, plan(attention, attention=attention, group=attention, factors=factors, **numbers)
-        )
+        folder = placed(tmp_path, attention, attention, 1, block, position)
         folder.start(gpu_uuid=f"GPU-{block}")
         for step in range(5, 151, 5):
             folder.step(step, seconds=0.4)
         folder.end()
-    numbers = {"repeat": 2, "block": 4, "position": 5, "design": DESIGN}
-    factors = {"attention": "auto"}
-    failed = Folder(tmp_path, plan("auto4", attention="auto", group="auto", factors=factors, **numbers))
+    failed = placed(tmp_path, "auto4", "auto", 2, 4, 5)
     failed.start(gpu_uuid="GPU-4")
     for step in range(5, 101, 5):
         failed.step(step, seconds=0.4)
